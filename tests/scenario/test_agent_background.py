@@ -205,7 +205,7 @@ async def test_there_are_only_so_many_processes_at_a_time():
         session = await runtime.session(busy_cook, "kitchen")
         await session.send("Heat everything.")
         assert len(await runtime.sessions(parent=session.id, limit=1000)) == MAX_ALIVE
-        assert "which is the most" in str(told(await session.history())[-1])
+        assert "which is the limit" in str(told(await session.history())[-1])
 
 
 async def test_cancelling_the_conversation_cancels_its_processes():
@@ -268,7 +268,7 @@ async def test_a_schedule_says_something_to_a_conversation():
 async def test_what_is_no_program_cannot_be_started():
     with pytest.raises(BadArguments, match="not a program"):
         Agent(background=["bake"])
-    with pytest.raises(BadArguments, match="two of the name"):
+    with pytest.raises(BadArguments, match="have the name"):
         Agent(background=[bake, bake])
 
 

@@ -387,9 +387,9 @@ async def test_a_life_made_again_comes_to_the_same():
 
 def test_what_is_no_executor():
     """And two for one language."""
-    with pytest.raises(BadArguments, match="is not an executor"):
+    with pytest.raises(BadArguments, match="is not a code executor"):
         Agent(code="lua")
-    with pytest.raises(BadArguments, match="two executors for 'lua'"):
+    with pytest.raises(BadArguments, match="two executors run 'lua'"):
         Agent(code=[Lua(), Lua()])
 
 

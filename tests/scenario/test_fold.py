@@ -353,7 +353,9 @@ async def test_the_value_that_a_plugin_finishes_with_is_stored_without_secrets()
 async def test_an_aborted_result_is_not_shown(plugins):
     turn, _, history, _ = await held(plugins, use("dump"))
     assert turn.outcome == TurnAborted("abort", "secret")
-    assert told(history) == ["Error: the turn was stopped; it was run, and its result is not shown"]
+    assert told(history) == [
+        "Error: the turn was stopped; the tool was run, and its result is not shown"
+    ]
 
 
 # ---- calls of programs that the model wrote

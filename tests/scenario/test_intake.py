@@ -359,7 +359,7 @@ async def test_what_cannot_be_kept_is_refused_and_nothing_is_written():
             await session.enqueue([{"type": "live", "value": object()}])
         with pytest.raises(BadArguments, match="soon"):
             await session.enqueue("Hi.", at="soon")
-        with pytest.raises(BadArguments, match="moment"):
+        with pytest.raises(BadArguments, match="seconds since 1970"):
             await session.enqueue("Hi.", available_at="noon")
         with pytest.raises(BadArguments, match="max_turns"):
             await session.enqueue("Hi.", options={"max_turns": 0})

@@ -471,7 +471,7 @@ def test_servers_that_cannot_be(given, words):
 
 def test_two_sources_of_one_name():
     """They are refused: nobody could tell their tools apart."""
-    with pytest.raises(BadArguments, match="two sources of the name 'a'"):
+    with pytest.raises(BadArguments, match="two tool sources have the name 'a'"):
         Agent(tools=[McpServer("a", command=["x"]), McpServer("a", command=["y"])])
 
 

@@ -165,7 +165,7 @@ async def test_a_search_that_finds_nothing_says_so():
         await session.send("Sing.")
         results = told(await session.history())
     assert results == [
-        "No tool was found. Use other words.",
+        "No tool was found. Try other words.",
         "Error: input should be an object with 'words', got an empty object",
     ]
 

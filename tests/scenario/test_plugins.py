@@ -253,7 +253,9 @@ async def test_a_result_that_a_plugin_stopped_is_not_shown():
     agent = held(made("before_result", lambda self, moment, call, content: Abort("secret")))
     turn, _, history = await said(agent, use("look", what="x"))
     assert turn.outcome == TurnAborted("probe", "secret") and RAN[-1] == "x"
-    assert told(history) == ["Error: the turn was stopped; it was run, and its result is not shown"]
+    assert told(history) == [
+        "Error: the turn was stopped; the tool was run, and its result is not shown"
+    ]
 
 
 async def test_before_compact():

@@ -101,8 +101,8 @@ async def test_what_is_denied_does_not_run_and_the_model_is_told_why():
     ("verdict", "words"),
     [
         (RuntimeError("no answer"), "Error: denied by policy: the policy failed (RuntimeError)"),
-        (None, "Error: denied by policy: the policy gave no verdict"),
-        (True, "Error: denied by policy: the policy gave no verdict"),
+        (None, "Error: denied by policy: the policy returned no verdict"),
+        (True, "Error: denied by policy: the policy returned no verdict"),
     ],
 )
 async def test_a_policy_that_fails_denies(verdict, words):
@@ -197,7 +197,7 @@ async def test_nobodys_yes_is_a_no():
             await asyncio.sleep(0.01)
             turn = await session.turn(turn.input_id, wait=1)
 
-    assert model.results == ["Error: nobody approved refund in time"]
+    assert model.results == ["Error: refund was not approved in time"]
     assert world.paid == []
 
 

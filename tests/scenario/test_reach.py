@@ -298,7 +298,7 @@ async def test_a_tool_begins_sessions_that_go_on_by_themselves():
         assert cast.results == ["cancelled"]
         assert (await runtime.status(one)).state == "cancelled"
         for foreign, why in (
-            (session.id, "was not begun by"),
+            (session.id, "was not started by"),
             ("s-nobody", "no session 's-nobody'"),
         ):
             cast.lines = [use("stop", session_id=foreign), "Oh."]
@@ -312,7 +312,7 @@ async def test_a_tool_begins_sessions_that_go_on_by_themselves():
         ]
         cast.lines = [use("stop", session_id=named), "Oh."]
         await other.send("Stop it.")
-        assert "was not begun by" in cast.results[0]
+        assert "was not started by" in cast.results[0]
 
 
 async def test_work_that_is_run_again_finds_what_it_began(tmp_path):

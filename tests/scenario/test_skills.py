@@ -79,7 +79,7 @@ async def test_files_of_a_skill(tmp_path):
         ("rates", "cannot be read"),
         ("nothing.md", "the file does not exist"),
         ("picture", "the file is not text"),
-        ("large", "it has more than 262,144 bytes"),
+        ("large", "the file has more than 262,144 bytes"),
     ],
 )
 async def test_nothing_else_can_be_read(tmp_path, file, why):
@@ -142,9 +142,9 @@ def test_what_is_no_skill_is_refused_at_once(tmp_path, text, why):
 
 def test_folders_without_skills(tmp_path):
     """A folder that is not there, one without any, and two of one name."""
-    with pytest.raises(BadSkill, match="no such folder"):
+    with pytest.raises(BadSkill, match="the folder does not exist"):
         load_skills([tmp_path / "none"])
-    with pytest.raises(BadSkill, match=r"no SKILL\.md in it"):
+    with pytest.raises(BadSkill, match=r"has a SKILL\.md"):
         load_skills([tmp_path])
     with pytest.raises(BadSkill, match="has the same name"):
         load_skills([skill(tmp_path / "a"), skill(tmp_path / "b")])

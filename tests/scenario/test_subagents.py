@@ -362,13 +362,13 @@ def test_names_are_checked():
     """Two of one name, a blank one, what is no agent, and a tool that takes the name of theirs are
     refused.
     """
-    with pytest.raises(BadArguments, match="two of the name 'a'"):
+    with pytest.raises(BadArguments, match="have the name 'a'"):
         Agent(subagents=[subagent(finder, name="a"), subagent(writer, name="a")])
     with pytest.raises(BadArguments, match="1 to 64 printable"):
         subagent(finder, name="")
     with pytest.raises(BadArguments, match="is not an Agent"):
         subagent("finder", name="a")
-    with pytest.raises(BadArguments, match="needs one"):
+    with pytest.raises(BadArguments, match="has no name"):
         Agent(subagents=[finder])
     with pytest.raises(BadArguments, match="'task'"):
         Agent(subagents=[subagent(finder, name="a")], tools=[other])

@@ -56,7 +56,7 @@ class Agent(Program[..., Any]):
         **options: JSON,
     ) -> None:
         if max_turns < 1:
-            raise BadArguments("Agent", f"max_turns should be 1 or more, got {max_turns}")
+            raise BadArguments("Agent", f"max_turns must be 1 or more, got {max_turns}")
         self.model = model
         self.skills = load_skills(skills)
         self.instructions = add_skill_list(instructions, self.skills)

@@ -42,7 +42,7 @@ from everhold.ports.store import Letter, Store
 
 
 class TurnReader:
-    """The end of a conversation: only what is said from now on, and expected, is found in it."""
+    """Reads the turns of expected inputs, without the conversation before them."""
 
     def __init__(self, store: Store, session_id: str) -> None:
         self._store = store
@@ -55,13 +55,13 @@ class TurnReader:
         self._ended: dict[str, tuple[SettledTurn, str]] = {}
 
     async def expect(self, input_id: str) -> None:
-        """An input is about to be said: take note of what comes of it."""
+        """Expect an input that is about to be sent."""
         self._expected.add(input_id)
         if self._reader is None:
             self._reader = JournalReader((await self._store.load(self._id, since=-1)).head.n + 1)
 
     async def refresh(self) -> None:
-        """Read what is new."""
+        """Read new deliveries."""
         reader = self._reader or JournalReader()
         record = await self._store.load(self._id, since=reader.next_n)
         self.revision = record.head.revision
@@ -69,13 +69,13 @@ class TurnReader:
             self._take(step)
 
     def settled(self, input_id: str) -> SettledTurn | None:
-        """The receipt of the turn of an input."""
+        """The receipt of an input's turn, or None."""
         found = self._ended.get(input_id)
         return None if found is None else found[0]
 
     def words(self, input_id: str) -> str:
-        """The model's last words in the turn of an input. Who hears them knows all, and it is
-        forgotten.
+        """The model's last message in an input's turn. The caller has everything then, so the entry
+        is dropped.
         """
         return self._ended.pop(input_id)[1]
 
@@ -99,7 +99,7 @@ class TurnReader:
 
 
 def find_last_reply(nodes: Mapping[str, Node], settled: SettledTurn) -> Node | None:
-    """What the model said last in a turn that was answered; after it comes what plugins keep."""
+    """The node of the model's last reply in an answered turn; nodes of plugins may follow it."""
     node = nodes.get(settled.leaf or "") if isinstance(settled.outcome, TurnAnswered) else None
     while node is not None and node.role is not Role.ASSISTANT:
         node = nodes.get(node.parent or "")
@@ -111,12 +111,12 @@ RESIDENCY_PATH: Final = "path"
 
 
 class ConversationReader:
-    """What one handle knows of a conversation."""
+    """The cached conversation of one handle."""
 
     def __init__(self, store: Store, session_id: str, residency: str = RESIDENCY_ALL) -> None:
         if residency not in (RESIDENCY_ALL, RESIDENCY_PATH):
             raise BadSetting(
-                "residency", f"{residency!r} is neither {RESIDENCY_ALL!r} nor {RESIDENCY_PATH!r}"
+                "residency", f"must be {RESIDENCY_ALL!r} or {RESIDENCY_PATH!r}, got {residency!r}"
             )
         self.told = Conversation()
         self.head: Head | None = None
@@ -128,7 +128,7 @@ class ConversationReader:
         self._letters: list[Letter] = []
 
     async def refresh(self) -> bool:
-        """Read what is new; returns whether there was anything."""
+        """Read new deliveries; returns whether there were any."""
         record = await self._store.load(self._id, since=self._next)
         before = self.head
         self.head = record.head
@@ -152,7 +152,7 @@ class ConversationReader:
 
     @property
     def revision(self) -> int:
-        """Of the session, when it was last read."""
+        """The revision of the session, when it was last read."""
         return -1 if self.head is None else self.head.revision
 
     @property
@@ -162,7 +162,7 @@ class ConversationReader:
 
     @property
     def under_way(self) -> int | None:
-        """The turn that is under way."""
+        """The number of the running turn, or None."""
         graph = self.told.graph
         return len(self.told.turns) + 1 if graph.tip != graph.leaf else None
 
@@ -170,18 +170,18 @@ class ConversationReader:
         return self.told.settled(input_id)
 
     def words(self, input_id: str) -> str:
-        """The model's last words in the turn of an input."""
+        """The model's last message in an input's turn."""
         settled = self.settled(input_id)
         node = None if settled is None else find_last_reply(self.told.graph.nodes, settled)
         return "" if node is None else extract_text(node.content)
 
     def input(self, input_id: str) -> JSON:
-        """What was said under this id, also if no turn began with it yet; None if nothing was."""
+        """The content of an input, also before its turn; None if there is no such input."""
         heard = self.told.inputs.get(input_id)
         return heard if heard is not None else self._kept(input_id)
 
     def _kept(self, input_id: str) -> JSON:
-        """What waits in the intake under this id."""
+        """The content of a stored letter with this input id."""
         for letter in self._letters:
             body: Any = letter.body
             said = body.get("value") if letter.kind in ("signal", "answer") else None
@@ -190,7 +190,7 @@ class ConversationReader:
         return None
 
     async def node(self, node_id: str) -> Node:
-        """A node of any branch; one that is not in memory is read from the store."""
+        """A node of any branch; read from the store if it is not in memory."""
         known = self.told.graph.nodes.get(node_id)
         if known is None and self.residency == RESIDENCY_PATH:
             known = (await self.whole()).graph.nodes.get(node_id)
@@ -199,13 +199,13 @@ class ConversationReader:
         return known
 
     async def whole(self) -> Conversation:
-        """Everything there is, read anew."""
+        """The whole conversation, read from the store."""
         return Conversation((await self._store.load(self._id)).deliveries)
 
 
 def _needs_more(delivery: Delivery, graph: Graph) -> bool:
-    """Whether a delivery cannot be read without those before it: it retries one, or names a node
-    not in memory.
+    """Whether a delivery needs those before it: it retries one, or refers to a node that is not in
+    memory.
     """
     notes = delivery.notes
     if notes is None:
@@ -215,23 +215,23 @@ def _needs_more(delivery: Delivery, graph: Graph) -> bool:
 
 
 class ReadView(msgspec.Struct, frozen=True):
-    """What was said, and where the conversation stands."""
+    """The messages and the position of a conversation."""
 
     session_id: str
     agent: str
     model: str | None
     options: dict[str, JSON]
-    messages: list[JSON]  # of settled turns, on the way to the leaf, oldest first
-    pending: list[JSON]  # of the turn under way
+    messages: list[JSON]  # of settled turns, on the path to the leaf, oldest first
+    pending: list[JSON]  # of the running turn
     turns: int
     last: SettledTurn | None
     leaf: str | None
     frame: str
-    usage: dict[str, JSON]  # tokens, a turn under way included
+    usage: dict[str, JSON]  # tokens, including a running turn
 
 
 class NodeRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node without its words."""
+    """A node without its content."""
 
     id: str
     parent: str | None
@@ -241,7 +241,9 @@ class NodeRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The shape of a conversation: nodes by reference, frames, receipts, and the whole ledger."""
+    """The structure of a conversation: nodes by reference, frames, receipts, and the whole
+    ledger.
+    """
 
     session_id: str
     agent: str
@@ -255,7 +257,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A whole conversation, as it can be kept in a file and applied to another session."""
+    """A whole conversation, to keep in a file and apply to another session."""
 
     session_id: str
     agent: str
@@ -267,22 +269,22 @@ class Stored(msgspec.Struct, frozen=True):
     ledger: list[JSON]
     tools: ToolRegistryState = ToolRegistryState(
         0, ()
-    )  # what the model was offered, on the way to the leaf
-    plugins: JSON = None  # what the plugins keep there: their fingerprint, and the state of each
+    )  # the tools that the model got, on the path to the leaf
+    plugins: JSON = None  # the plugins there: their fingerprint, and the state of each
 
     def path(self) -> list[Node]:
-        """The nodes from the root to the leaf; raises `DamagedGraph` if one is missing, doubled or
-        its own ancestor.
+        """The nodes from the root to the leaf; raises `DamagedGraph` for missing, duplicate or
+        cyclic nodes.
         """
         known = dict[str, Node]()
         found = dict[str, Node]()
         at = self.leaf
         for node in self.nodes:
             if known.setdefault(node.id, node) is not node:
-                raise DamagedGraph(node.id, "it is in the stored conversation twice")
+                raise DamagedGraph(node.id, "it is twice in the stored conversation")
         while at is not None:
             if at not in known:
-                raise DamagedGraph(at, "it is no node of the stored conversation")
+                raise DamagedGraph(at, "it is not in the stored conversation")
             if at in found:
                 raise DamagedGraph(at, "it is its own ancestor")
             found[at] = known[at]
@@ -333,9 +335,7 @@ def build_snapshot(session_id: str, agent: Agent, reading: ConversationReader) -
 
 
 def build_stored(session_id: str, agent: Agent, told: Conversation) -> Stored:
-    """Nodes of settled turns; what a turn under way has said so far is not part of the conversation
-    yet.
-    """
+    """A `Stored` with the nodes of settled turns; those of a running turn are left out."""
     path = told.graph.path(told.graph.leaf)
     pending = {node.id for node in told.graph.path(told.graph.tip)} - {node.id for node in path}
     kept = [node.content for node in path if node.kind is NodeKind.PLUGIN]
@@ -355,9 +355,7 @@ def build_stored(session_id: str, agent: Agent, told: Conversation) -> Stored:
 
 
 def _offered(path: Sequence[Node]) -> ToolRegistryState:
-    """The tools that the model was told of: a generation for each change, and those that are gone
-    as orphans.
-    """
+    """The tools that the model got: one generation per change, removed ones as orphans."""
     known = ToolRegistry()
     for node in path:
         if node.kind is NodeKind.PROMPT:
@@ -373,12 +371,10 @@ def _manifest(told: Any) -> ToolManifest:
 
 
 def plan_apply(path: Sequence[Node], state: Stored) -> tuple[str | None, list[Node]]:
-    """Where a conversation has to go back to, and what is said from there, to stand where `state`
-    stands.
-    """
+    """The node to go back to, and the nodes to add after it, to reach the state."""
     wanted = state.path()
     shared = 0
-    # ids are of their sessions: what was said counts
+    # ids differ between sessions: compare the contents
     for mine, theirs in zip(path, wanted, strict=False):
         if (mine.kind, mine.role, mine.content) != (theirs.kind, theirs.role, theirs.content):
             break

@@ -21,12 +21,12 @@ from everhold.packages.catalog import KnownPrograms
 from everhold.ports.program import Call, ForkVerb, StartVerb
 from everhold.ports.store import SessionFilter
 
-#: Seconds between two looks whether a call has said that it finishes later.
+#: Seconds between two reads while a call may still return `Later`.
 LATER_CALL_POLL: Final = 1.0
 
 
 class Conversations:
-    """Opens handles of conversations, and keeps the live words of those that are watched."""
+    """Opens conversation handles, and keeps the live event buffers of watched ones."""
 
     def __init__(
         self, engine: Engine, programs: KnownPrograms, start: StartVerb, fork: ForkVerb
@@ -40,20 +40,20 @@ class Conversations:
     async def open(
         self, agent: Agent, id: str, residency: str, *, again: bool = False
     ) -> AgentSession:
-        """The conversation of this id with an agent; see `Runtime.session`."""
+        """Open the conversation of an agent with this id; see `Runtime.session`."""
         if not isinstance(agent, Agent):
             raise BadArguments(
-                "session", f"{agent!r} is not an Agent; programs are begun with start()"
+                "session", f"{agent!r} is not an Agent; start a program with runtime.start()"
             )
         known = await self._known(agent, id)
         if known is None:
             known = (await self._start(agent(), key=id, wait=0, again=again)).session_id
-        # it may have waited for a process that has the agent
+        # the session may have waited for a process that has the agent
         self._engine.sessions.send(known)
         return AgentSession(self._engine, self._buffers, self._fork, agent, known, residency)
 
     async def _known(self, agent: Agent, id: str) -> str | None:
-        """The session of that id, if `id` is the id of one and not a key (a fork has no other)."""
+        """The session id, if `id` is a session id and not a key; a fork has no key."""
         store = self._engine.store
         if not id.startswith("s-") or await store.find(id) is not None:
             return None
@@ -70,7 +70,7 @@ class Conversations:
         return record.birth.id
 
     def is_agent(self, birth: Birth) -> bool:
-        """Whether a session is a conversation, as far as this process can tell."""
+        """Whether a session is a conversation, as far as this process can load its program."""
         try:
             return isinstance(self._programs.find(birth.program, birth.version), Agent)
         except EverholdError:
@@ -83,7 +83,7 @@ class Conversations:
 async def find_later_call(engine: Engine, session_id: str, key: str) -> QueryId:
     """The query of a call that finishes later, by its idempotency key; raises `UnknownQuery`.
 
-    While the call runs, it is waited for: it may not have said yet that it finishes later.
+    Waits while the call runs: it may not have returned `Later` yet.
     """
     while True:
         with engine.sessions.watched(session_id) as changed:
@@ -96,12 +96,12 @@ async def find_later_call(engine: Engine, session_id: str, key: str) -> QueryId:
             await asyncio.wait([changed], timeout=LATER_CALL_POLL)
 
 
-#: The label of a session that was begun by the work of another.
+#: The label of a session that a call of another session started.
 BEGUN_BY: Final = "begun_by"
 
 
 class RuntimeSessionServices:
-    """The work that is done for one query of a session."""
+    """What a running call may use of the runtime: values and child sessions (`SessionServices`)."""
 
     def __init__(self, engine: Engine, start: StartVerb, session_id: str, query: Query) -> None:
         self._engine = engine
@@ -136,6 +136,6 @@ class RuntimeSessionServices:
         birth = (await self._engine.store.load(session_id, since=-1)).birth
         if birth.labels.get(BEGUN_BY) != self._id and birth.parent != self._id:
             raise NotAllowed(
-                f"session {session_id!r} was not begun by {self._id!r}",
-                "Look at it from outside, with a runtime.",
+                f"session {session_id!r} was not started by {self._id!r}",
+                "Use a runtime outside of the session.",
             )

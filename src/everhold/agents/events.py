@@ -1,19 +1,14 @@
-"""What happens in a conversation, for whoever watches: facts from the journal, and words while they
-are being said.
+"""Events of a conversation: facts from the journal, and live text while a model answers, in one
+resumable stream.
 
 Rules
-  1. A fact is an event that is in the journal. Its cursor is the same for everybody, for ever:
-     delivery, place in it.
-  2. Words that are being said are live: they are kept for a while in the process that hears them,
-     and nowhere else. They are provisional; only a fact settles them. They come after their
-     question, and never after its answer.
-  3. A cursor names the last event that was seen. After a fact nothing is ever missed. After live
-     words, what can no longer be told again is announced: a `gap`, then a fresh `view`, then what
-     happens next.
-  4. A cursor of another conversation, or one that makes no sense, is refused.
-
-Watching a conversation: what is in the journal, and what is being said, in one stream that can
-be taken up again.
+  1. A fact is an event in the journal. Its cursor (delivery, position) never changes, and is the
+     same for every watcher.
+  2. Live text is buffered for a while in the process that receives it, and nowhere else. It is
+     provisional until the answer is a fact. It comes after its question and before its answer.
+  3. A cursor names the last event that was seen. After a fact, no event is missed. If live text
+     after the cursor is lost, the stream says so: a `gap`, then a fresh `view`, then new events.
+  4. A cursor of another conversation, or an invalid one, is refused.
 """
 
 from __future__ import annotations
@@ -47,37 +42,37 @@ from everhold.errors import BadArguments
 from everhold.ports.store import SessionRecord, Store
 from everhold.ports.stream import Delta, DeltaKind, StreamListener
 
-#: Live words: how many came before them, to which query, and what was said.
+#: Live text: its position in the buffer, its query, and the delta.
 LiveDelta = tuple[int, QueryId, Delta]
-#: Live words kept for those who come back.
+#: Live deltas that are kept for watchers that reconnect.
 LIVE_BUFFER_SIZE: Final = 2048
 
 
 class EventKind(StrEnum):
-    """What an event tells of: facts of the journal, or live words."""
+    """The kind of an event: a fact of the journal, or live text."""
 
     # facts
-    INPUT = "input"  # somebody said something: `text` is its id, `value` what was said
+    INPUT = "input"  # an input arrived: `text` is its id, `value` its content
     MESSAGE = "message"  # `node` was added to the conversation
     FRAME = "frame"  # `node` opened a new context
     MODEL_ASKED = "model_asked"  # a model was asked: `query`
-    MODEL_ANSWERED = "model_answered"  # a model answered `query` for `usage`, or failed: `error`
+    MODEL_ANSWERED = "model_answered"  # a model answered `query` with `usage`, or failed: `error`
     TOOL_STARTED = "tool_started"  # tool `name` was called with `value`, for the model's `call`
-    TOOL_FINISHED = "tool_finished"  # it came to `value`, or failed: `error`
-    ASKED = "asked"  # `query` waits for somebody: `name` is its kind, `text` its words
-    REPLIED = "replied"  # somebody answered `query` with `value`
+    TOOL_FINISHED = "tool_finished"  # it returned `value`, or failed: `error`
+    ASKED = "asked"  # `query` waits for an answer: `name` is its kind, `text` its prompt
+    REPLIED = "replied"  # `query` was answered with `value`
     SETTLED = "settled"  # the turn has ended: `settled`
     MOVED = "moved"  # the leaf was moved to the node `text`, or before all nodes
     ENDED = "ended"  # the session has ended: `value` is its outcome
     # live
-    TEXT = "text"  # words of the answer to `query`
-    THINKING = "thinking"  # words the model says to itself
+    TEXT = "text"  # a piece of the answer to `query`
+    THINKING = "thinking"  # a piece of the model's reasoning
     TOOL_CALL = "tool_call"  # a piece of JSON in `text`; `call` and `name` come with the first
-    PROGRESS = "progress"  # how far tool `name` is, in `text`, for the model's `call`
-    RESET = "reset"  # forget the words said to `query` so far: it is asked again
+    PROGRESS = "progress"  # progress of tool `name`, in `text`, for the model's `call`
+    RESET = "reset"  # discard the text for `query` so far: the model is asked again
     # where the stream was interrupted
-    GAP = "gap"  # live words after the cursor are lost: `text` says why
-    VIEW = "view"  # the conversation as it stands now, in `value`
+    GAP = "gap"  # live text after the cursor is lost: `text` says why
+    VIEW = "view"  # the current conversation, in `value`
 
 
 _LIVE: Final = {
@@ -90,7 +85,7 @@ _LIVE: Final = {
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that happened. Which fields are set depends on its kind."""
+    """One event. Which fields are set depends on its kind."""
 
     kind: EventKind
     cursor: str
@@ -109,8 +104,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """The place of an event: after `i` facts of delivery `n`; with live words, also how many of
-    which ring.
+    """The position of an event: after `i` facts of delivery `n`. For live text, also the buffer and
+    a position in it.
     """
 
     session_id: str
@@ -125,9 +120,7 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 def parse_cursor(given: str, session_id: str) -> Cursor:
-    """The cursor that somebody gives back; raises `BadArguments` for what is none of this
-    session.
-    """
+    """Parse a cursor; raises `BadArguments` if it is invalid or of another session."""
     parts = given.split(".") if isinstance(given, str) else []
     try:
         if parts[0] != "e1" or len(parts) not in (4, 6):
@@ -136,11 +129,11 @@ def parse_cursor(given: str, session_id: str) -> Cursor:
         found = Cursor(*fact) if len(parts) == 4 else Cursor(*fact, parts[4], int(parts[5]))
     except (IndexError, ValueError):
         raise BadArguments(
-            "events", f"{given!r} is no cursor; give back the cursor of an event"
+            "events", f"{given!r} is not a cursor; pass the cursor of an event"
         ) from None
     if found.session_id != session_id:
         raise BadArguments(
-            "events", f"the cursor is one of session {found.session_id!r}, not of {session_id!r}"
+            "events", f"the cursor belongs to session {found.session_id!r}, not to {session_id!r}"
         )
     return found
 
@@ -154,17 +147,17 @@ class EventTranslator:
     def __init__(self, session_id: str) -> None:
         self._id = session_id
         self._asked: dict[int, Query] = {}
-        self.answered: set[str] = set()  # queries to models whose words are no longer told
+        self.answered: set[str] = set()  # answered model queries: their live text is dropped
         self.turn = 0
-        self._said: dict[int, JSON] = {}  # of the turn under way, for the nodes that name them
-        self._ahead: set[int] = set()  # inputs that no node names yet
+        self._said: dict[int, JSON] = {}  # answers of the running turn, which nodes refer to
+        self._ahead: set[int] = set()  # inputs that no node refers to yet
 
     def know(self, opened: Iterable[Query]) -> None:
-        """Begin between two turns, with what is open there."""
+        """Start between two turns, with the open queries."""
         self._asked = {query.q: query for query in opened}
 
     def of(self, delivery: Delivery) -> list[Event]:
-        """The events of one delivery, in the order of their cursors."""
+        """The events of one delivery, in cursor order."""
         found = [*self._answers(delivery), *self._notes(delivery), *self._questions(delivery)]
         return [
             msgspec.structs.replace(
@@ -261,13 +254,13 @@ class EventTranslator:
 
 
 def _is_tool(query: Query) -> bool:
-    """Whether a model called it; plugins make calls of their own."""
+    """Whether a model made this call; plugins make calls of their own."""
     return "call" in (query.options or {})
 
 
 def _goes_on(answer: QueryAnswer) -> bool:
-    """Whether a call has not come to its end: a person is asked first, it finishes later, or it was
-    handed on.
+    """Whether a call continues: it needs an approval, finishes later, or is taken over by a
+    program.
     """
     return answer.error is not None and answer.error.get("code") in (
         NEEDS_CONFIRM,
@@ -276,16 +269,16 @@ def _goes_on(answer: QueryAnswer) -> bool:
     )
 
 
-# ---- words while they are being said
+# ---- live text
 
 
 class LiveBuffer(StreamListener):
-    """The newest live words of one session in this process, for any number of watchers."""
+    """The newest live text of one session in this process, for any number of watchers."""
 
     def __init__(self, session_id: str, limit: int = LIVE_BUFFER_SIZE) -> None:
         super().__init__(session_id, limit)
         self.name = secrets.token_hex(4)
-        self.count = 0  # heard so far
+        self.count = 0  # deltas received so far
         self._kept: deque[LiveDelta] = deque(maxlen=limit)
         self._stirs: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
@@ -294,31 +287,31 @@ class LiveBuffer(StreamListener):
             self.count += 1
             self._kept.append((self.count, QueryId(query_id), delta))
             for loop, stir in tuple(self._stirs):
-                try:  # who speaks may live on the loop of another thread
+                try:  # the publisher may run on the loop of another thread
                     loop.call_soon_threadsafe(stir.set)
-                except RuntimeError:  # that loop is closed: nobody watches any more
+                except RuntimeError:  # that loop is closed, so its watcher is gone
                     self._stirs.discard((loop, stir))
 
     def stirs(self, stir: asyncio.Event) -> None:
-        """Set an event whenever something is heard, from now on."""
+        """Set this event whenever live text arrives."""
         self._stirs.add((asyncio.get_running_loop(), stir))
 
     def leave(self, stir: asyncio.Event) -> None:
         self._stirs = {each for each in self._stirs if each[1] is not stir}
 
     def since(self, k: int) -> list[LiveDelta] | None:
-        """What was heard after the k-th; None if some of it is no longer kept."""
+        """Live text after position `k`; None if a part of it was dropped."""
         if k > self.count or k + 1 < self.first:
             return None
         return [each for each in self._kept if each[0] > k]
 
     @property
     def first(self) -> int:
-        """The oldest that is kept."""
+        """The oldest buffered position."""
         return self._kept[0][0] if self._kept else self.count + 1
 
     def event(self, at: Cursor, heard: LiveDelta, turn: int) -> Event:
-        """Words as an event; `at` is the last fact before them."""
+        """Live text as an event; `at` is the last fact before it."""
         k, query_id, delta = heard
         place = str(Cursor(at.session_id, at.n, at.i, self.name, k))
         return Event(
@@ -333,16 +326,16 @@ class LiveBuffer(StreamListener):
         )
 
 
-#: Sessions whose live words are kept in one process.
+#: Sessions with a live buffer in one process.
 MAX_LIVE_BUFFERS: Final = 100
-#: Seconds between two looks at the store when no change was announced.
+#: Seconds between two reads of the store without a notification.
 STREAM_POLL_SECONDS: Final = 5.0
 
 SessionWatcher = Callable[[str], AbstractContextManager["asyncio.Future[None]"]]
 
 
 class LiveBuffers:
-    """The live words of the sessions that were watched last."""
+    """The live buffers of the sessions that were watched last."""
 
     def __init__(self) -> None:
         self._rings: OrderedDict[str, LiveBuffer] = OrderedDict()
@@ -363,7 +356,7 @@ class LiveBuffers:
 
 
 class EventStream:
-    """One who watches. `view` gives the conversation as it stands, after live words were lost."""
+    """One watcher of a conversation. `view` returns the conversation after live text was lost."""
 
     def __init__(
         self,
@@ -379,16 +372,16 @@ class EventStream:
         self._watched = watched
         self._view = view
         self._facts = EventTranslator(session_id)
-        self._at = Cursor(session_id, 0, 0)  # the last fact that was told
-        self._k = ring.count  # the last live words that were taken from the ring
-        self._heard: list[LiveDelta] = []  # live words that wait for the fact that they belong to
-        self._asked: set[str] = set()  # questions to models that are open
+        self._at = Cursor(session_id, 0, 0)  # the last fact that was yielded
+        self._k = ring.count  # the last position read from the buffer
+        self._heard: list[LiveDelta] = []  # live text whose question was not yielded yet
+        self._asked: set[str] = set()  # open model queries
         self._next = 0  # the first delivery that was not read yet
         self._ended = False
 
     @property
     def at(self) -> int:
-        """The first delivery that was not told."""
+        """The first delivery that was not read."""
         return self._next
 
     @property
@@ -396,7 +389,7 @@ class EventStream:
         return str(self._at)
 
     async def events(self, cursor: str | None = None) -> AsyncGenerator[Event, None]:
-        """What happens after a cursor, until the session ends."""
+        """The events after a cursor, until the session ends."""
         for event in await self._begin(cursor):
             yield event
         async with aclosing(self.further()) as further:
@@ -404,8 +397,8 @@ class EventStream:
                 yield event
 
     async def here(self) -> None:
-        """Stand at the end of what has happened. Between turns, what is open is all that has to be
-        known.
+        """Move to the end of the journal. Between turns, only the open queries are needed for
+        that.
         """
         record = await self._store.load(self._id, since=-1)
         opened = [entry.query for entry in find_open_queries(record.deliveries).values()]
@@ -417,7 +410,7 @@ class EventStream:
         self._stand(record)
 
     async def further(self) -> AsyncGenerator[Event, None]:
-        """What happens from where it stands."""
+        """The events from the current position."""
         stir = asyncio.Event()
         self._ring.stirs(stir)
         try:
@@ -433,7 +426,7 @@ class EventStream:
             self._ring.leave(stir)
 
     async def _begin(self, given: str | None) -> list[Event]:
-        """Stand where the cursor is; returns what has to be said about live words that are lost."""
+        """Move to the cursor; returns the events that report lost live text."""
         if given is None:
             return []
         cursor = parse_cursor(given, self._id)
@@ -448,7 +441,7 @@ class EventStream:
         ]
 
     def _stand(self, record: SessionRecord, cursor: Cursor | None = None) -> None:
-        """Stand at a cursor, or at the end."""
+        """Move to a cursor, or to the end."""
         at = cursor or Cursor(self._id, record.head.n + 1, 0)
         for delivery in record.deliveries:
             if delivery.n < at.n:
@@ -458,7 +451,7 @@ class EventStream:
         self._next = at.n
 
     def _live_after(self, cursor: Cursor) -> str:
-        """Go on after the cursor's live words; returns why that cannot be done."""
+        """Continue after the cursor's live text; returns the reason if that text is lost."""
         if not cursor.ring:
             return ""
         if cursor.ring != self._ring.name:
@@ -469,8 +462,8 @@ class EventStream:
         return ""
 
     def _merged(self, facts: list[Event]) -> Iterator[Event]:
-        """Facts and live words: the words of an answer come after its question and before the
-        answer is a fact.
+        """Facts and live text in order: the text of an answer comes between its question and its
+        answer.
         """
         self._heard += self._fresh()
         for fact in facts:
@@ -482,13 +475,13 @@ class EventStream:
         self._heard = [one for one in self._heard if one[1] not in self._facts.answered]
 
     def _words(self, queries: set[str]) -> Iterator[Event]:
-        told = [one for one in self._heard if one[1] in queries]
+        ready = [one for one in self._heard if one[1] in queries]
         self._heard = [one for one in self._heard if one[1] not in queries]
-        for one in told:
+        for one in ready:
             yield self._ring.event(self._at, one, self._facts.turn)
 
     def _fresh(self) -> list[LiveDelta]:
-        """Live words that were not taken from the ring yet."""
+        """New live text of the buffer."""
         heard = self._ring.since(self._k)
         if heard is None:  # this watcher was too slow
             heard = self._ring.since(self._ring.first - 1) or []
@@ -504,7 +497,7 @@ class EventStream:
             self._asked.discard(fact.query)
 
     async def _read(self) -> list[Event]:
-        """Facts that were not told yet."""
+        """New facts."""
         record = await self._store.load(self._id, since=self._next)
         found: list[Event] = []
         for delivery in record.deliveries:
@@ -513,7 +506,7 @@ class EventStream:
                 self._next = delivery.n + 1
         self._ended = record.head.ended
         known = [event for event in found if _place(event) <= (self._at.n, self._at.i)]
-        for event in known:  # told before the line broke
+        for event in known:  # yielded before the client reconnected
             self._tell(event)
         return found[len(known) :]
 

@@ -41,62 +41,62 @@ def normalize_message(given: JSON, speakers: frozenset[Role] = _SPEAKERS) -> dic
     )
 
 
-def add_messages(life: LoopState, messages: list[JSON]) -> None:
+def add_messages(loop: LoopState, messages: list[JSON]) -> None:
     """Add messages of users and the system to the conversation."""
     for one in [normalize_message(each, frozenset({Role.USER, Role.SYSTEM})) for each in messages]:
-        life.say(Role(one["role"]), None, one["content"])
+        loop.say(Role(one["role"]), None, one["content"])
 
 
-def open_frame(life: LoopState, name: str, reason: str, messages: list[JSON]) -> str | None:
+def open_frame(loop: LoopState, name: str, reason: str, messages: list[JSON]) -> str | None:
     """Open a frame that begins with these messages. Returns its id, or None if that frame is the
     current one.
     """
-    current = life.graph.frame
-    if not name.strip() or name in (current.id, _name(life, current)):
+    current = loop.graph.frame
+    if not name.strip() or name in (current.id, _name(loop, current)):
         return None
-    node = life.add(Node("", None, NodeKind.FRAME, content={"reason": reason, "name": name}))
+    node = loop.add(Node("", None, NodeKind.FRAME, content={"reason": reason, "name": name}))
     for one in messages:
-        life.say(Role(one["role"]), None, one["content"])
-    life.models.context = 0
-    life.tell("after_frame", Frame(node.id, reason, current.id))
+        loop.say(Role(one["role"]), None, one["content"])
+    loop.models.context = 0
+    loop.tell("after_frame", Frame(node.id, reason, current.id))
     return node.id
 
 
-def _name(life: LoopState, frame: Frame) -> str:
+def _name(loop: LoopState, frame: Frame) -> str:
     if frame.id == INITIAL_FRAME:
         return INITIAL_FRAME
-    content: Any = life.graph.nodes[frame.id].content
+    content: Any = loop.graph.nodes[frame.id].content
     return str(content.get("name", frame.id))
 
 
-async def compact_frame(life: LoopState, instructions: str = "") -> str | None:
-    """Ask the plugins for a shorter beginning and open a frame with it; None if no plugin has one."""
-    before = life.graph.messages()
-    life.instructions = instructions
-    for _, _, one in await life.decide("before_compact"):
+async def compact_frame(loop: LoopState, instructions: str = "") -> str | None:
+    """Open a frame with the shorter beginning that a plugin returns; None if no plugin has one."""
+    before = loop.graph.messages()
+    loop.instructions = instructions
+    for _, _, one in await loop.decide("before_compact"):
         if isinstance(one, NewFrame) and (one.messages or one.keep):
             kept = before[len(before) - one.keep :] if one.keep else []
             seed = [normalize_message(each) for each in one.messages] + kept
-            return open_frame(life, f"compaction-{life.turn}.{life.ordinal}", "compaction", seed)
+            return open_frame(loop, f"compaction-{loop.turn}.{loop.ordinal}", "compaction", seed)
     return None
 
 
-def continue_in_frame(life: LoopState, directive: ContinueAs) -> bool:
+def continue_in_frame(loop: LoopState, directive: ContinueAs) -> bool:
     """Continue in a new frame; returns whether one was opened."""
-    if life.switched == MAX_FRAMES_PER_TURN:
+    if loop.switched == MAX_FRAMES_PER_TURN:
         raise BadArguments("continue_as", f"a turn may open at most {MAX_FRAMES_PER_TURN} frames")
     seed = [normalize_message(each) for each in (*directive.messages, directive.task)]
-    opened = open_frame(life, directive.frame, "continue_as", seed)
-    life.switched += opened is not None
+    opened = open_frame(loop, directive.frame, "continue_as", seed)
+    loop.switched += opened is not None
     return opened is not None
 
 
-async def run_frame_command(life: LoopState, given: dict[str, JSON]) -> TurnOutcome:
+async def run_frame_command(loop: LoopState, given: dict[str, JSON]) -> TurnOutcome:
     """Run a frame command that a caller sent: `compact`, `reset` or `continue_as`."""
     reason = str(given["do"])
     if reason == "compact":
         return FrameOpened(
-            "compaction", await compact_frame(life, str(given.get("instructions") or ""))
+            "compaction", await compact_frame(loop, str(given.get("instructions") or ""))
         )
     try:
         seed = [normalize_message(each) for each in given.get("messages") or []]
@@ -105,11 +105,11 @@ async def run_frame_command(life: LoopState, given: dict[str, JSON]) -> TurnOutc
     name = (
         str(given.get("frame") or "")
         if reason == "continue_as"
-        else f"reset-{life.turn}.{life.ordinal}"
+        else f"reset-{loop.turn}.{loop.ordinal}"
     )
-    opened = open_frame(life, name, reason, seed)
+    opened = open_frame(loop, name, reason, seed)
     if reason == "reset":
-        life.plugged.reset()
+        loop.plugged.reset()
     return FrameOpened(reason, opened)
 
 

@@ -1,8 +1,8 @@
-"""What waits to enter a conversation: put there, looked at, taken back; and what to do while a turn
-is under way.
+"""Inputs of a conversation: queue them, read their status, cancel them; and the policy for a
+running turn.
 
-An input has one id, whichever way it came in. A caller's key is its id: what was said once under it
-is not said again, neither directly nor through the intake.
+An input has one id, however it is sent. A caller's key is its id: an input with a used id is not
+accepted again, neither directly nor through the intake.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from everhold.engine.engine import Engine
 from everhold.engine.intake_messages import CANCEL_TURN, COMMANDS
 from everhold.errors import BadArguments, InputConflict, InputEnded, KeyConflict, UnknownInput
 
-#: Where something that is enqueued may enter: the next turn, or a checkpoint of the one under way.
+#: An input enters with the next turn, or at a checkpoint (`Boundary`) of the running one.
 NEXT_TURN: Final = "next"
 
 
 class BusyPolicy(StrEnum):
-    """What becomes of an input while a turn is under way."""
+    """What happens to an input during a turn."""
 
     QUEUE = "queue"  # it waits for the next turn
     REJECT = "reject"  # it is refused
-    STEER = "steer"  # the turn hears it
-    FORK = "fork"  # it begins a turn of a fork of the conversation
+    STEER = "steer"  # the running turn gets it
+    FORK = "fork"  # it starts a turn in a fork of the conversation
 
 
 class InputStage(StrEnum):
-    """Where an input stands."""
+    """The stage of an input."""
 
-    WAITING = "waiting"  # in the intake, or for the turn under way to end
+    WAITING = "waiting"  # in the intake, or until the running turn settles
     IN_TURN = "in_turn"
     SETTLED = "settled"
     CANCELLED = "cancelled"
@@ -56,9 +56,7 @@ class InputStage(StrEnum):
 
 
 class InputStatus(msgspec.Struct, frozen=True):
-    """Where an input stands: the turn that it is in or was settled by, and what the intake knows of
-    it.
-    """
+    """The status of an input: its stage, its turn, and its intake item."""
 
     id: str
     stage: InputStage
@@ -69,7 +67,7 @@ class InputStatus(msgspec.Struct, frozen=True):
 
 
 async def enqueue_item(engine: Engine, session_id: str, item: IntakeItem) -> Receipt:
-    """Let an item wait. It is kept when this returns; a worker is woken, and not waited for."""
+    """Queue an item. It is stored when this returns; a worker is notified, not waited for."""
     return await engine.let_in(session_id, item)
 
 
@@ -82,13 +80,15 @@ async def enqueue_command(
     reason: str = "",
     reading: ConversationReader | None = None,
 ) -> Receipt:
-    """Let a command wait; see `AgentSession.command`."""
+    """Queue a command; see `AgentSession.command`."""
     if do not in COMMANDS:
-        raise BadArguments("command", f"{do!r} is none of {', '.join(COMMANDS)}")
+        raise BadArguments(
+            "command", f"{do!r} is not a command; the commands are {', '.join(COMMANDS)}"
+        )
     if not isinstance(key, str) or not key.strip():
         raise BadArguments(
             "command",
-            "it needs a key that is not blank, so that the same again is the same command",
+            "key must not be blank; a repeated command with the same key runs once",
         )
     reading = reading or ConversationReader(engine.store, session_id)
     await reading.refresh()
@@ -97,14 +97,14 @@ async def enqueue_command(
     done = IntakeItem(
         name, ItemKind.COMMAND, body, name, when=DeliveryPolicy.IDLE, state=ItemState.COMPLETED
     )
-    if reading.settled(name) is not None:  # a vacuum may have swept what the intake knew of it
+    if reading.settled(name) is not None:  # its intake item may have been deleted by `db vacuum`
         return Receipt(done, False)
     if do == CANCEL_TURN:
         body["turn"] = reading.under_way
     item = msgspec.structs.replace(done, state=ItemState.WAITING)
 
     def act(intake: Intake) -> Receipt:
-        first = intake.items.get(name)  # whatever its reason was
+        first = intake.items.get(name)  # the reason need not match
         return Receipt(first, False) if first is not None else intake.enqueue(item)
 
     return await engine.shielded.run(engine.acceptance.act(session_id, act, [name]))
@@ -113,7 +113,7 @@ async def enqueue_command(
 async def list_intake_items(
     engine: Engine, session_id: str, *, all: bool = False
 ) -> list[IntakeItem]:
-    """What waits and nobody has claimed; or, with `all`, also what is claimed or has ended."""
+    """Queued items that are not claimed; with `all`, also claimed and ended ones."""
 
     def act(intake: Intake) -> list[IntakeItem]:
         return list(intake.items.values()) if all else intake.waiting()
@@ -125,7 +125,7 @@ async def cancel_intake_items(
     engine: Engine, session_id: str, names: Sequence[str], reason: str = ""
 ) -> list[ItemCancellation]:
     if not names:
-        raise BadArguments("cancel", "say what, by id or key")
+        raise BadArguments("cancel", "give at least one id or key")
 
     async def cancelled() -> list[ItemCancellation]:
         found = await engine.store.intake(
@@ -155,9 +155,9 @@ async def cancel_items_from(
 async def read_input_status(
     engine: Engine, session_id: str, id: str, reading: ConversationReader | None = None
 ) -> InputStatus:
-    """Where an input stands; see `AgentSession.input`."""
+    """The status of an input; see `AgentSession.input`."""
     reading = reading or ConversationReader(engine.store, session_id)
-    # before the journal: what leaves one is in the other
+    # read the intake before the journal: an item that leaves the intake is in the journal then
     item = await find_intake_item(engine, session_id, id)
     await reading.refresh()
     name = id if item is None else item.id
@@ -185,13 +185,13 @@ async def read_input_status(
             return InputStatus(name, InputStage.CANCELLED, item=item, reason=reason)
         case ItemState.FAILED:
             return InputStatus(name, InputStage.FAILED, item=item, reason=reason)
-        case ItemState.COMPLETED:  # a command that says nothing to the journal
+        case ItemState.COMPLETED:  # a command without an entry in the journal
             return InputStatus(name, InputStage.SETTLED, item=item)
     return InputStatus(name, InputStage.WAITING, item=item)
 
 
 async def find_intake_item(engine: Engine, session_id: str, name: str) -> IntakeItem | None:
-    """What the intake knows under an id or key."""
+    """The intake item with this id or key, or None."""
 
     def act(intake: Intake) -> IntakeItem | None:
         known = intake.items.get(name)
@@ -201,7 +201,7 @@ async def find_intake_item(engine: Engine, session_id: str, name: str) -> Intake
 
 
 async def require_not_ended(engine: Engine, session_id: str, input_id: str) -> None:
-    """Raise `InputEnded` if an input was cancelled, or could not be let in."""
+    """Raise `InputEnded` if an input was cancelled or refused."""
     item = await find_intake_item(engine, session_id, input_id)
     if item is not None and item.state in (ItemState.CANCELLED, ItemState.FAILED):
         why: Any = item.end if isinstance(item.end, dict) else {}
@@ -211,9 +211,7 @@ async def require_not_ended(engine: Engine, session_id: str, input_id: str) -> N
 
 
 async def has_same_input(engine: Engine, session_id: str, input_id: str, said: JSON) -> bool:
-    """Whether the intake has an input of this id; raises `InputConflict` if it says something
-    else.
-    """
+    """Whether the intake has an input of this id; raises `InputConflict` for other content."""
     item = await find_intake_item(engine, session_id, input_id)
     if item is None:
         return False
@@ -225,7 +223,7 @@ async def has_same_input(engine: Engine, session_id: str, input_id: str, said: J
 
 
 def require_same_input(session_id: str, input_id: str, first: JSON, said: JSON) -> None:
-    """Raise `KeyConflict` if something else was said under this id."""
+    """Raise `KeyConflict` if this id was used for other content."""
     if not is_same_json(to_blocks(first), to_blocks(said)):
         raise KeyConflict(input_id, session_id, "content")
 
@@ -234,12 +232,14 @@ def parse_busy_policy(given: str) -> BusyPolicy:
     try:
         return BusyPolicy(given)
     except ValueError:
-        raise BadArguments("send", f"busy={given!r} is none of {', '.join(BusyPolicy)}") from None
+        raise BadArguments(
+            "send", f"busy={given!r} must be one of {', '.join(BusyPolicy)}"
+        ) from None
 
 
 def check_input_key(key: str | None) -> str | None:
     if key is not None and (not isinstance(key, str) or not key.strip()):
-        raise BadArguments("enqueue", "a key is text, and not blank")
+        raise BadArguments("enqueue", "key must be text that is not blank")
     return None if key is None else check_key_length(key)
 
 
@@ -250,11 +250,11 @@ def parse_boundary(at: str) -> Boundary | None:
         return Boundary(at)
     except ValueError:
         raise BadArguments(
-            "enqueue", f"at={at!r} is none of {', '.join((NEXT_TURN, *Boundary))}"
+            "enqueue", f"at={at!r} must be one of {', '.join((NEXT_TURN, *Boundary))}"
         ) from None
 
 
 def check_moment(at: float) -> float:
     if isinstance(at, bool) or not isinstance(at, int | float):
-        raise BadArguments("enqueue", f"available_at={at!r} is no moment; it is seconds since 1970")
+        raise BadArguments("enqueue", f"available_at={at!r} must be a number of seconds since 1970")
     return float(at)

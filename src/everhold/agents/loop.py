@@ -2,15 +2,14 @@
 settles.
 
 Rules
-  1. Everything the loop knows came through `ctx`, so that a replay finds the same words in the same
-     order. What the agent's author may change (limits, plugins, instructions) is noted where it
-     begins to hold.
-  2. The journal keeps each answer at once; the conversation takes a turn over as a whole, with its
+  1. Everything that the loop knows comes through `ctx`, so that a replay sees the same values in
+     the same order. What the agent's author may change later (limits, plugins) is recorded when it
+     takes effect.
+  2. The journal keeps each answer at once. The conversation gets a turn as a whole, with its
      outcome.
-  3. Whatever happens in a turn, it settles: the model's failure, a plugin's and a cancel are
-     outcomes, not exceptions.
-  4. Every tool that the model called has a result in the conversation, also when the turn was
-     stopped.
+  3. Every turn settles. A failed model call, a failed plugin and a cancellation are outcomes, not
+     exceptions.
+  4. Every tool call of the model has a result in the conversation, even if the turn was stopped.
 """
 
 from __future__ import annotations
@@ -52,27 +51,25 @@ from everhold.hooks import Ask, Contribute, Moment, SetOptions, apply_before_sto
 from everhold.ports.context import AgentContext
 from everhold.ports.tool_services import apply_writes
 
-#: The signal that a conversation listens to: inputs, and what is said to a turn under way.
-
-#: What may be done to a conversation beside saying something.
+#: Commands of a conversation.
 CONVERSATION_COMMANDS: Final = frozenset(
     {"compact", "reset", "continue_as", "configure", "apply", "refresh_tools"}
 )
 
-#: What holds for an agent where nothing was noted.
+#: The agent facts of sessions that recorded none.
 DEFAULT_AGENT_FACTS: Final = {"hooks": [], "max_turns": 12}
 
 
 class AgentLoop:
-    """One conversation, as its program sees it."""
+    """The loop of one conversation."""
 
     def __init__(self, ctx: AgentContext, agent: AgentDefinition) -> None:
         self.ctx = ctx
         self.agent = agent
         self.graph = Graph()
         self.plugged = PluginHost(agent.plugins)
-        self.hooks: list[str] = []  # those that are called in this turn
-        # whether results of calls that programs make pass through plugins, too
+        self.hooks: list[str] = []  # hooks that are called in this turn
+        # whether results of calls by programs pass through plugins too
         self.inner_results = False
         if "before_store" in self.plugged.hooks:
             ctx.keep_with(functools.partial(apply_before_store, self.plugged.plugins))
@@ -101,22 +98,22 @@ class AgentLoop:
         self.most = agent.max_turns  # rounds of a turn
         self.turn_options: dict[str, JSON] = {}
         self.contributions: list[Contribute] = []
-        self.waiting: list[HeardInput] = []  # said while a turn runs, for its next checkpoint
-        self.taken: list[str] = []  # ids of those that the model heard
-        self.ordinal = 0  # of the next node of this turn
-        self.switched = 0  # frames that this turn went on in
+        self.waiting: list[HeardInput] = []  # inputs for the next checkpoint of this turn
+        self.taken: list[str] = []  # ids of inputs that this turn took
+        self.ordinal = 0  # number of the next node of this turn
+        self.switched = 0  # frames that this turn opened with ContinueAs
         self.instructions = ""  # for a compaction
         self._inputs: asyncio.Queue[HeardInput] = asyncio.Queue()
         self._heard: set[str] = set()  # the ids of all inputs
         self._running: asyncio.Future[TurnOutcome] | None = None
         self._cancelled: str | None = None
-        self._replayed = False  # and nobody was told yet
-        self._opened = False  # by its plugins
+        self._replayed = False  # replayed, and `after_restore` was not called yet
+        self._opened = False  # whether `before_session` was called
 
     # ---- inputs
 
     async def serve(self) -> None:
-        """Take inputs, one turn after another, until the session is ended."""
+        """Take inputs, one turn after another, until the session ends."""
         listening = asyncio.ensure_future(self._listen())
         try:
             await self._begin()
@@ -127,13 +124,13 @@ class AgentLoop:
                     self._inputs.put_nowait(late)
                 self.waiting = []
                 if not self._inputs.empty():
-                    # a step of its own: each has room for one receipt
+                    # ends the step: a step has room for one receipt only
                     await self.ctx.state("everhold").get("next")
         finally:
             listening.cancel()
 
     async def once(self, task: str) -> JSON:
-        """Do one task, and return what came of it."""
+        """Do one task, and return its result."""
         await self._begin()
         outcome = await self._take("task", None, {"content": task})
         if isinstance(outcome, TurnAnswered):
@@ -146,18 +143,18 @@ class AgentLoop:
         raise TurnStopped(str(type(outcome).__struct_config__.tag), why)
 
     async def _begin(self) -> None:
-        """The session begins. Where a plugin fails, there is no turn yet that could say so: the
-        first one does.
+        """Start the session. If a plugin fails here, there is no turn to report it; the first turn
+        tries again.
         """
         self.began = self.ctx.now().timestamp()
         self._agree()
         try:
             await self.open()
         except EverholdError as error:
-            self.ctx.log(f"{error}; it is asked again with the next turn", "warn")
+            self.ctx.log(f"{error}; the next turn tries again", "warn")
 
     async def open(self) -> None:
-        """Plugins may give the session options, once in its life; what was set since then stays."""
+        """Let plugins set options, once per session. Options that were set since then stay."""
         if self._opened:
             return
         given: dict[str, JSON] = {}
@@ -170,7 +167,9 @@ class AgentLoop:
         self._opened = True
 
     async def _listen(self) -> None:
-        """Hear whatever is said to the conversation. One question stands open for it, always."""
+        """Receive everything that is sent to the conversation. One signal query stays open for
+        it.
+        """
         while True:
             q, said = await self.ctx.put(Kind.SIGNAL, name=INPUT)
             match said:
@@ -194,17 +193,17 @@ class AgentLoop:
                     if fresh is not None:
                         self._inputs.put_nowait((q if fresh is said else None, fresh))
                 case _:
-                    self.ctx.log(f"a signal that is no input was ignored: {said!r:.200}", "warn")
+                    self.ctx.log(f"ignored a signal that is not an input: {said!r:.200}", "warn")
 
     def _is_new(self, input_id: str) -> bool:
-        """Whether an id was not heard before: else somebody said it twice, to be sure."""
+        """Whether an id is new; a sender may repeat an input to be sure."""
         if input_id in self._heard:
             return False
         self._heard.add(input_id)
         return True
 
     def _fresh(self, said: dict[str, JSON]) -> dict[str, JSON] | None:
-        """What of an input was not heard before; None if all of it was."""
+        """The new part of an input; None if all of it was received before."""
         given = extract_inputs(said)
         fresh = [
             (input_id, to_blocks(content)) for input_id, content in given if self._is_new(input_id)
@@ -225,14 +224,14 @@ class AgentLoop:
         self._restore()
 
     def _restore(self) -> None:
-        """The plugins know what they knew where the conversation stands now."""
+        """Restore the plugins to their state at the tip."""
         kept = self.graph.last(NodeKind.PLUGIN)
         self.plugged.adopt(None if kept is None else kept.content, whole=True)
 
     # ---- a turn
 
     async def _take(self, input_id: str, q: int | None, given: dict[str, JSON]) -> TurnOutcome:
-        """Do what an input or a command says, and settle it."""
+        """Run an input or a command, and settle it."""
         self.turn = self.turn + 1
         self.ordinal = 0
         self.rounds = 0
@@ -265,7 +264,7 @@ class AgentLoop:
             outcome = await running
         except asyncio.CancelledError:
             if self._cancelled is None:
-                raise  # the session itself is ended
+                raise  # the session itself was cancelled
             self.give_up("the turn was cancelled")
             outcome = TurnCancelled(self._cancelled)
         except StopTurn as stop:
@@ -284,15 +283,13 @@ class AgentLoop:
         return outcome
 
     def _history(self) -> list[JSON]:
-        """What was said so far, for programs that the model writes."""
+        """The messages so far, for programs that the model writes."""
         path = self.graph.path(self.graph.tip)
         said = [node for node in path if node.kind is NodeKind.MESSAGE and node.role is not None]
         return [{"role": str(node.role), "text": extract_text(node.content)} for node in said]
 
     async def refresh(self) -> list[str]:
-        """Ask whoever offers tools what is offered in this turn; the model is told who cannot be
-        reached.
-        """
+        """Ask the tool sources for this turn. The model is informed about sources that fail."""
         unreached = await self.sources.refresh()
         for words in unreached:
             self.contributions.append(Contribute("environment", words))
@@ -301,8 +298,8 @@ class AgentLoop:
         return unreached
 
     async def _refreshed(self) -> TurnOutcome:
-        """Ask for tools outside of a turn, and put together anew what is offered; the journal knows
-        what it was.
+        """Ask the tool sources outside of a turn, and report the tools. A replay uses the recorded
+        outcome.
         """
         unreached = await self.refresh()
         recorded = self.ctx.recorded()
@@ -313,7 +310,9 @@ class AgentLoop:
         return ToolsRefreshed(sorted(catalog.names), catalog.fingerprint, unreached)
 
     def _agree(self) -> None:
-        """What holds from here on, whatever the agent's author changes later."""
+        """Record limits and hooks when they take effect, so that a replay uses the recorded
+        ones.
+        """
         given: Any = {"hooks": list(self.plugged.hooks), "max_turns": self.agent.max_turns}
         if "before_result" in self.plugged.hooks and self.agent.executors:
             given["inner_results"] = True
@@ -328,7 +327,7 @@ class AgentLoop:
             self.tell("after_restore")
 
     async def _configure(self, given: dict[str, JSON]) -> TurnOutcome:
-        """Set options: mutators first, then what is set, then whoever wants to know."""
+        """Set options: `before_config` first, then the options, then `after_config`."""
         frame = self.graph.frame.id
         everywhere = bool(given.get("everywhere"))
         before = self.options.of(frame)
@@ -350,8 +349,8 @@ class AgentLoop:
         return OptionsConfigured(wanted, frame, everywhere)
 
     async def _apply(self, said: dict[str, JSON]) -> TurnOutcome:
-        """Stand where another conversation stands: what follows the node that both have is added on
-        a branch.
+        """Move to the state of another conversation: nodes after the last common one are added as a
+        branch.
         """
         to = said.get("to")
         nodes = parse_nodes(said.get("nodes"))
@@ -368,7 +367,7 @@ class AgentLoop:
     def moment(
         self, *, completing: bool = False, in_program: bool = False, decides: bool = False
     ) -> Moment:
-        """Where the conversation stands now, for plugins and tools."""
+        """The state of the conversation, for plugins and tools."""
         return Moment(
             session_id=self.ctx.session_id,
             root=self.ctx.parent is None,
@@ -392,9 +391,7 @@ class AgentLoop:
     async def decide(
         self, hook: str, given: Sequence[tuple[str, tuple[Any, ...]]] = (("", ()),), **where: bool
     ) -> list[Decision]:
-        """Ask the plugins; a plugin that wants a model to be asked is asked again, with what was
-        answered to it.
-        """
+        """Ask the plugins. A plugin that asks a model is called again with the answer."""
         if hook not in self.hooks:
             return []
         said: dict[str, tuple[JSON, ...]] = {}
@@ -412,17 +409,17 @@ class AgentLoop:
                 said[plugin] = (*said.get(plugin, ()), await self.models.completed(ask))
 
     async def _adopt(self, answer: JSON) -> None:
-        """Know what plugins keep, and land what they wrote."""
+        """Take over plugin state and values that plugins wrote."""
         self.plugged.adopt_if(answer)
         await apply_writes(answer.get("writes", ()), self.ctx.state)
 
     def tell(self, hook: str, *arguments: Any) -> None:
-        """Tell the plugins, once this is kept."""
+        """Notify the plugins after the commit."""
         if hook in self.plugged.hooks and self.ctx.recorded() is None:
             self.ctx.after(self.plugged.told(hook, self.moment(), *arguments))
 
     def _asking(self, kind: Kind, about: dict[str, Any]) -> None:
-        """A tool asks something: who should know is told that it waits."""
+        """Notify plugins if a tool makes a query that waits for people."""
         if kind in ASKED_OUTSIDE:
             known = {
                 name: about[name]
@@ -432,7 +429,7 @@ class AgentLoop:
             self.tell("after_query", Query(0, "", kind=kind, **known))
 
     def _keep_plugins(self) -> None:
-        """What the plugins keep goes with the turn, if it has changed."""
+        """Record the state of the plugins with the turn, if it has changed."""
         recorded = self.ctx.recorded()
         if recorded is None and not self.plugged.plugins:
             return
@@ -446,7 +443,7 @@ class AgentLoop:
 
     @property
     def effective(self) -> dict[str, JSON]:
-        """The options that hold now: those of the frame, and over them those of the turn."""
+        """The current options: those of the frame, overridden by those of the turn."""
         return merge_options(self.options.of(self.graph.frame.id), self.turn_options)
 
     # ---- the conversation
@@ -465,8 +462,8 @@ class AgentLoop:
         return whole
 
     def _recorded(self, node: Node) -> Node:
-        """On replay, the node as it was kept: its words may have been others under an earlier
-        version of the agent.
+        """On replay, the node as recorded: another version of the agent may have written other
+        text.
         """
         recorded = self.ctx.recorded()
         for known in recorded.nodes if recorded is not None else ():
@@ -480,17 +477,15 @@ class AgentLoop:
         return node
 
     def say(self, role: Role, q: int | None, content: JSON) -> None:
-        """Add a message. What is an answer of the journal is named there, not repeated."""
+        """Add a message. Content that is an answer in the journal is referenced, not copied."""
         node = Node("", None, role=role, q=q, content=None if q is not None else content)
         self.add(node, self.toolbox.answers if q is None else {q: content})
         self.toolbox.answers.clear()
 
     def give_up(self, why: str) -> None:
-        """Give every tool that was called a result: what it came to, if that is known, or that the
-        turn was stopped.
+        """Give each open tool call a result: its own, if known, or that the turn was stopped.
 
-        Where plugins have a say in what the model is shown, it is shown nothing that they may not
-        have seen.
+        With `before_result` hooks, the own result is left out: the plugins may not have seen it.
         """
         last = self.graph.nodes[self.tip] if self.graph.tip is not None else None
         if last is not None and last.role is Role.ASSISTANT:
@@ -510,13 +505,13 @@ class AgentLoop:
 
     @property
     def words(self) -> str:
-        """What was said last."""
+        """The model's last message."""
         said = [node for node in self.graph.path(self.graph.tip) if node.role is Role.ASSISTANT]
         return extract_text(said[-1].content) if said else ""
 
 
 def _names(content: JSON) -> bool:
-    """Whether what was said names answers of the journal."""
+    """Whether content refers to answers of the journal."""
     return isinstance(content, list) and any(
         isinstance(block, dict) and "q" in block for block in content
     )

@@ -1,6 +1,7 @@
-"""What the parts of an agent see of it and of its loop, so that they do not depend on the loop.
+"""The agent and its loop as their parts see them: protocols that keep the parts independent of the
+loop.
 
-`AgentLoop` is the one `LoopState`, and `Agent` the one `AgentDefinition`.
+`AgentLoop` is the only `LoopState`, and `Agent` the only `AgentDefinition`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from everhold.ports.code import CodeExecutor
 from everhold.ports.context import AgentContext
 from everhold.ports.tool import Tool, ToolSource
 
-#: Something that was said to the conversation, with the query that heard it.
+#: An input, with the number of the query that received it.
 HeardInput = tuple[int | None, dict[str, JSON]]
 
 
 class AgentDefinition(Protocol):
-    """An agent as its author wrote it."""
+    """An agent, as its author defined it."""
 
     model: str | None
     instructions: str
@@ -48,16 +49,16 @@ class AgentDefinition(Protocol):
 
 
 class ModelAsker(Protocol):
-    """How the model of a conversation is asked."""
+    """Asks the model of a conversation."""
 
-    context: int  # tokens that the model last had before its eyes
+    context: int  # tokens of the context at the last model call
 
     def told(self) -> str | None:
-        """The node that holds what the model is told beside the messages."""
+        """The prompt node: the current one, or a new one if the prompt has changed."""
         ...
 
     async def ask(self, view: ModelView, options: dict[str, JSON]) -> tuple[int, JSON]:
-        """Ask the model; returns the query, and what was said."""
+        """Ask the model; returns the query number and the reply."""
         ...
 
 
@@ -88,7 +89,7 @@ class LoopState(Protocol):
 
     @property
     def effective(self) -> dict[str, JSON]:
-        """The options that hold now."""
+        """The current options."""
         ...
 
     @property
@@ -117,5 +118,5 @@ class LoopState(Protocol):
         ...
 
     def give_up(self, why: str) -> None:
-        """Give every tool that was called a result."""
+        """Give each open tool call a result."""
         ...

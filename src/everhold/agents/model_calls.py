@@ -38,7 +38,7 @@ from everhold.ports.program import KeptEffect
 
 
 class PromptLayer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Changes to a prompt, as options say them: `{"prompt": {"add": {"guidance": "…"}}}`."""
+    """Changes to a prompt, from options: `{"prompt": {"add": {"guidance": "…"}}}`."""
 
     add: dict[str, str] = {}
     replace: dict[str, str] = {}
@@ -47,7 +47,7 @@ class PromptLayer(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
 
 
 def parse_prompt_layer(given: JSON) -> PromptLayer | None:
-    """A layer as options hold it; raises `BadArguments` for what is none."""
+    """A layer from its option; raises `BadArguments`."""
     if given is None:
         return None
     try:
@@ -62,14 +62,16 @@ def parse_prompt_layer(given: JSON) -> PromptLayer | None:
 
 
 def check_slot(slot: str) -> str:
-    """The slot, if there is one of the name; raises `BadArguments`."""
+    """The slot, if it exists; raises `BadArguments`."""
     if slot not in SLOTS:
-        raise BadArguments("prompt", f"there is no slot {slot!r}; the slots are {', '.join(SLOTS)}")
+        raise BadArguments(
+            "prompt", f"there is no slot {slot!r}; the slots are: {', '.join(SLOTS)}"
+        )
     return slot
 
 
 def check_options(options: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Options as they are kept; raises `BadValue` or `BadArguments` for what cannot be."""
+    """Options as plain JSON; raises `BadValue` or `BadArguments`."""
     found: Any = to_plain(dict(options), "options")
     parse_prompt_layer(found.get("prompt"))
     for name in ("max_turns", "max_tokens"):
@@ -82,12 +84,12 @@ def check_options(options: Mapping[str, JSON]) -> dict[str, JSON]:
 
 
 class PromptBuilder:
-    """Puts the system text together, and remembers the last one."""
+    """Builds the system prompt, and caches the last one."""
 
     def __init__(self) -> None:
         self._key: Any = None
         self._text = ""
-        self.built = 0  # how often one was put together
+        self.built = 0  # number of prompts built
 
     def text(
         self,
@@ -107,7 +109,7 @@ class PromptBuilder:
         return self._text
 
     def forget(self) -> None:
-        """Put the next one together anew, whatever it is."""
+        """Drop the cached prompt."""
         self._key = None
 
 
@@ -150,8 +152,8 @@ def _said(one: Contribute) -> str:
 
 
 class ModelReply(msgspec.Struct, frozen=True):
-    """What was said: its words, and the tools it calls. `blocks` is set if what was said is not
-    kept as it came.
+    """A parsed reply: its text and tool calls. `blocks` is set if the reply is stored in another
+    form than it came.
     """
 
     text: str
@@ -160,8 +162,8 @@ class ModelReply(msgspec.Struct, frozen=True):
 
 
 def parse_model_reply(said: JSON, where: str) -> ModelReply:
-    """What a model said; raises `AnswerFailed` for what is none of the forms. `where` names calls
-    without id.
+    """Parse a reply; raises `AnswerFailed` for any other form. `where` names calls without an
+    id.
     """
     if isinstance(said, str):
         simple = _parse_written_reply(said)
@@ -174,7 +176,7 @@ def parse_model_reply(said: JSON, where: str) -> ModelReply:
         return _simple(said, where)
     found = to_blocks(said)
     if not found or not all(isinstance(block, dict) for block in found):
-        raise AnswerFailed("the model said nothing that can be used", "empty_response")
+        raise AnswerFailed("the model's reply is empty", "empty_response")
     parts = _told_apart(found, where)
     calls = [
         AgentToolCall(one["id"], one["name"], one.get("input", {}))
@@ -185,8 +187,8 @@ def parse_model_reply(said: JSON, where: str) -> ModelReply:
 
 
 def _told_apart(parts: list[Any], where: str) -> list[Any]:
-    """Blocks in which each call has an id of its own: results are known by it. Those that have one
-    keep it.
+    """Blocks in which each tool call has a unique id, since results are matched by it. Existing
+    unique ids stay.
     """
     kept: list[Any] = []
     known: set[str] = set()
@@ -203,7 +205,7 @@ def _told_apart(parts: list[Any], where: str) -> list[Any]:
 
 
 def _parse_written_reply(said: str) -> JSON:
-    """The simple form, if somebody wrote it as text."""
+    """The simple form, if the text is JSON with `tool_calls`."""
     if not said.lstrip().startswith("{"):
         return None
     try:
@@ -216,7 +218,7 @@ def _parse_written_reply(said: str) -> JSON:
 def _simple(said: dict[str, JSON], where: str) -> ModelReply:
     words = said.get("text", said.get("content")) or ""
     if not isinstance(words, str):
-        raise AnswerFailed("the text of an answer should be words", "bad_response")
+        raise AnswerFailed("the text of a reply must be a string", "bad_response")
     kept: list[JSON] = [{"type": "text", "text": words}] if words else []
     wanted = said.get("tool_calls") or []
     for one in wanted if isinstance(wanted, list) else [None]:
@@ -231,7 +233,7 @@ def _simple(said: dict[str, JSON], where: str) -> ModelReply:
             }
         )
     if not kept:
-        raise AnswerFailed("the model said nothing that can be used", "empty_response")
+        raise AnswerFailed("the model's reply is empty", "empty_response")
     kept = _told_apart(kept, where)
     calls = [
         AgentToolCall(one["id"], one["name"], one["input"])
@@ -241,20 +243,19 @@ def _simple(said: dict[str, JSON], where: str) -> ModelReply:
     return ModelReply(words, calls, kept)
 
 
-#: Options that are the loop's own; all others go to whoever answers for the model.
+#: Options for the loop itself; all others go to the answerer.
 LOOP_OPTIONS: Final = frozenset({"max_tokens", "max_turns", "prompt", "tools"})
 
 
 class ModelCalls:
-    """The models of one conversation: how they are asked, what they are told, and what they have
-    cost.
-    """
+    """The model calls of one conversation: prompt, question, and usage."""
 
-    def __init__(self, life: LoopState) -> None:
-        self._life = life
+    def __init__(self, loop: LoopState) -> None:
+        self._loop = loop
         self._text = PromptBuilder()
-        self.spent, self.spent_now = Ledger(), Ledger()  # in all, and in this turn
-        self.context = 0  # tokens that the model last had before its eyes
+        self.spent = Ledger()  # of the session
+        self.spent_now = Ledger()  # of this turn
+        self.context = 0  # tokens of the context at the last model call
 
     async def ask(
         self,
@@ -263,7 +264,7 @@ class ModelCalls:
         source: str = TURN,
         system: str | None = None,
     ) -> tuple[int, JSON]:
-        """Ask a model, by reference; returns the query with what was said."""
+        """Ask the model by reference; returns the query number and the reply."""
         marks = self._marks(options, source)
         effect = functools.partial(self._in_full, view, {**options, **marks}, system)
         return await self._put(
@@ -271,16 +272,16 @@ class ModelCalls:
         )
 
     async def completed(self, ask: Ask) -> JSON:
-        """A model's words for a plugin; None if it has none."""
+        """A model's text for a plugin; None if the model call failed."""
         try:
             return await self.complete(ask)
         except AnswerFailed as error:
-            self._life.ctx.log(f"the model could not be asked for {ask.source}: {error}", "warn")
+            self._loop.ctx.log(f"the model call for {ask.source} failed: {error}", "warn")
             return None
 
     async def complete(self, ask: Ask) -> JSON:
-        """Ask a model something beside the conversation, and return its words."""
-        options = {**self._life.effective, "max_tokens": ask.max_tokens}
+        """Ask a model beside the conversation, and return its text."""
+        options = {**self._loop.effective, "max_tokens": ask.max_tokens}
         if ask.shown is None:
             marks = self._marks(options, ask.source)
             whole = Query(
@@ -288,105 +289,102 @@ class ModelCalls:
             )
             _, said = await self._put(lambda: whole, ask.source, prompt=ask.prompt, options=marks)
             return parse_model_reply(said, "").text
-        known = self._life.graph.last(NodeKind.PROMPT)
-        leaf = frames.find_nth_message(self._life.graph, ask.shown)
+        known = self._loop.graph.last(NodeKind.PROMPT)
+        leaf = frames.find_nth_message(self._loop.graph, ask.shown)
         prompt = None if known is None else known.id
         view = ModelView(leaf, prompt, extra=[frames.normalize_message(ask.prompt)])
         _, said = await self.ask(view, options, ask.source, ask.system)
         return parse_model_reply(said, "").text
 
     def _marks(self, options: dict[str, JSON], source: str) -> dict[str, JSON]:
-        """What is stored with a question to a model: which one, and who spends the tokens."""
-        model = options.get("model", self._life.agent.model)
+        """The options that are stored with a question: the model, and the source of the usage."""
+        model = options.get("model", self._loop.agent.model)
         marks: dict[str, JSON] = {} if model is None else {"model": model}
         return marks if source == TURN else {**marks, "source": source}
 
     async def _put(self, effect: Callable[[], Query], source: str, **more: Any) -> tuple[int, JSON]:
-        if "before_store" in self._life.plugged.hooks:
-            keep = functools.partial(apply_before_store, self._life.plugged.plugins)
+        if "before_store" in self._loop.plugged.hooks:
+            keep = functools.partial(apply_before_store, self._loop.plugged.plugins)
             effect = KeptEffect(effect, keep)
         try:
-            return await self._life.ctx.put(Kind.LLM, effect, **more)
+            return await self._loop.ctx.put(Kind.LLM, effect, **more)
         finally:
-            usage = self._life.ctx.cost
+            usage = self._loop.ctx.cost
             self.paid(source, usage)
             if usage is not None and source == TURN:
                 self.context = count_usage_tokens(usage).context
 
     def paid(self, source: str, usage: Usage | None) -> None:
-        """Take note of what somebody has spent."""
+        """Record usage under a source."""
         self.spent.add(source, usage)
         self.spent_now.add(source, usage)
 
     def _in_full(self, view: ModelView, options: dict[str, JSON], system: str | None) -> Query:
-        """A question to the model with everything it is shown; the journal has the view only."""
-        told, messages, tools = self._life.graph.shown(view)
+        """The full question to the model; the journal has only the view."""
+        told, messages, tools = self._loop.graph.shown(view)
         more = {
-            **self._life.agent.options,
+            **self._loop.agent.options,
             **{name: value for name, value in options.items() if name not in LOOP_OPTIONS},
         }
         if tools:
             more["tools"] = tools
-        most = options.get("max_tokens", self._life.agent.max_tokens)
+        most = options.get("max_tokens", self._loop.agent.max_tokens)
         return Query(
             0, "", messages=messages, system=system or told, max_tokens=most, options=more or None
         )
 
     def told(self) -> str | None:
-        """The node that has what the model is told beside the messages; a new one where that has
-        changed.
+        """The prompt node: the current one, or a new one if the prompt has changed.
 
-        What is no prompt is refused on replay, too: there the turn has failed because of it.
+        An invalid prompt is refused on replay too: the recorded turn failed because of it.
         """
         layers = self._layers()
-        self._life.toolbox.offer.access(
-            self._life.effective.get("tools"), self._life.plugged.fingerprint
+        self._loop.toolbox.offer.access(
+            self._loop.effective.get("tools"), self._loop.plugged.fingerprint
         )
-        known = self._life.graph.last(NodeKind.PROMPT)
-        recorded = self._life.ctx.recorded()
+        known = self._loop.graph.last(NodeKind.PROMPT)
+        recorded = self._loop.ctx.recorded()
         if recorded is not None:
-            following = f"{self._life.turn}.{self._life.ordinal}"
+            following = f"{self._loop.turn}.{self._loop.ordinal}"
             for node in recorded.nodes:
                 if node.id == following and node.kind is NodeKind.PROMPT:
-                    return self._life.add(node).id
+                    return self._loop.add(node).id
             return None if known is None else known.id
         now = self._prompt(layers)
         if known is not None and known.content == now:
             return known.id
         if not now and known is None:
             return None
-        return self._life.add(Node("", None, NodeKind.PROMPT, content=now)).id
+        return self._loop.add(Node("", None, NodeKind.PROMPT, content=now)).id
 
     def _layers(self) -> list[PromptLayer | None]:
-        """The layers that lie over the instructions; raises `BadArguments` for what is none, or is
-        for no slot.
-        """
-        for one in self._life.contributions:
+        """The layers over the instructions; raises `BadArguments` for an invalid layer or slot."""
+        for one in self._loop.contributions:
             check_slot(one.slot)
-        held = self._life.options.of(self._life.graph.frame.id)
+        held = self._loop.options.of(self._loop.graph.frame.id)
         return [
             parse_prompt_layer(held.get("prompt")),
-            parse_prompt_layer(self._life.turn_options.get("prompt")),
+            parse_prompt_layer(self._loop.turn_options.get("prompt")),
         ]
 
     def _prompt(self, layers: list[PromptLayer | None]) -> dict[str, JSON]:
-        """What the model is to be told: instructions, contributions and layers, and the tools."""
-        specs = self._life.toolbox.specs
+        """The prompt: instructions, contributions and layers as text, and the tools."""
+        specs = self._loop.toolbox.specs
         system = self._text.text(layers, self._contributed(), [str(spec["name"]) for spec in specs])
         told: dict[str, JSON] = {"system": system} if system else {}
         return {**told, "tools": specs} if specs else told
 
     def _contributed(self) -> list[Contribute]:
         found = (
-            [Contribute("intro", self._life.agent.instructions)]
-            if self._life.agent.instructions
+            [Contribute("intro", self._loop.agent.instructions)]
+            if self._loop.agent.instructions
             else []
         )
-        if self._life.agent.returns is not None:
-            found.append(Contribute("execution", describe_return_format(self._life.agent.returns)))
-        return [*found, *self._life.contributions]
+        if self._loop.agent.returns is not None:
+            found.append(Contribute("execution", describe_return_format(self._loop.agent.returns)))
+        return [*found, *self._loop.contributions]
 
 
 def describe_return_format(returns: Any) -> str:
-    """The instruction to the model for an agent that returns a value."""
+    """The instruction to the model of an agent that returns a value."""
     return f"Answer with nothing but JSON that fits this JSON Schema: {dumps(schema_of(returns))}"

@@ -58,24 +58,24 @@ from everhold.ports.context import AgentContext
 from everhold.ports.program import KeptEffect
 from everhold.ports.tool_services import StateWrite
 
-#: Times that plugins are asked again about one call, beyond one time for each plugin.
+#: Extra rounds over the plugins for one call, beyond one per plugin.
 MAX_EXTRA_ROUNDS: Final = 8
-#: Directives that end what they are said about, in the order of their precedence.
+#: Directives that end a turn or call, in order of precedence.
 ENDING_DIRECTIVES: Final = (Abort, Finish, Reply)
 
-#: Verdicts of policies are directives too; what they are called in the journal.
+#: Verdicts of policies are directives too; their names in the journal.
 _VERDICTS: dict[str, type] = {"deny": Deny, "confirm": Confirm}
 _TAGS: dict[str, type] = {str(one.__struct_config__.tag): one for one in Directive.__subclasses__()}
 
-#: Which plugin decided, about which call (or ""), and what.
+#: Plugin, call id (or ""), and directive.
 Decision = tuple[str, str, Any]
 
 
 class DirectiveFold:
-    """Asks plugins about one hook, and folds what they say.
+    """Asks plugins about one hook, and combines their directives.
 
-    Where plugins have asked a model, `earlier` is what was decided before, and `said` has the
-    answers by plugin.
+    If plugins asked a model, `earlier` is the decision before, and `said` has the answers by
+    plugin.
     """
 
     def __init__(
@@ -92,16 +92,16 @@ class DirectiveFold:
         self._earlier = earlier
         self._said = said or {}
         self._asking = {plugin for plugin, _, one in earlier if isinstance(one, Ask)}
-        # by plugin and call: those of its last directives
+        # written values by plugin and call, of the last directives only
         self._writes: dict[tuple[str, str], list[StateWrite]] = {}
 
     @property
     def writes(self) -> list[StateWrite]:
-        """What the plugins wrote with the directives that count."""
+        """Values written by the plugins, as far as their directives count."""
         return [write for writes in self._writes.values() for write in writes]
 
     async def about(self, given: Iterable[tuple[str, tuple[Any, ...]]]) -> list[Decision]:
-        """The decision about each of what is given."""
+        """The decisions about each item."""
         folds = {
             "before_tool_call": self._call,
             "before_result": self._result,
@@ -111,9 +111,11 @@ class DirectiveFold:
         return [one for about, arguments in given for one in await fold(about, *arguments)]
 
     async def _call(self, about: str, call: ToolUse) -> list[Decision]:
-        """Each plugin has seen the input that the tool gets, or has denied the call."""
+        """Decide about a call. At the end each plugin has seen the final input, or has denied the
+        call.
+        """
         words: dict[str, list[Any]] = {}
-        known: dict[str, JSON] = {}  # the input that each plugin saw last, or replaced it with
+        known: dict[str, JSON] = {}  # the last input that each plugin saw or returned
         now = call.input
         replaced_by = ""
         for _ in range(MAX_EXTRA_ROUNDS + len(self._plugins)):
@@ -148,9 +150,7 @@ class DirectiveFold:
         return [*changed, *confirms, *replies[:1]]
 
     async def _result(self, about: str, call: ToolUse, content: JSON) -> list[Decision]:
-        """A result passes through all plugins, each of which sees what the one before it made of
-        it.
-        """
+        """Pass a result through all plugins; each sees the changes of those before it."""
         found: list[Decision] = []
         aborts: list[Decision] = []
         for plugin in self._plugins:
@@ -164,7 +164,7 @@ class DirectiveFold:
         return aborts[:1] or found
 
     async def _compact(self, about: str) -> list[Decision]:
-        """The first plugin that has a new beginning is heard; one that asked a model is asked again
+        """Use the first plugin with a new beginning. A plugin that asked a model is called
         first.
         """
         names = [plugin.name for plugin in self._plugins]
@@ -175,7 +175,7 @@ class DirectiveFold:
         return []
 
     async def _moved(self, about: str) -> list[Decision]:
-        """Options are laid over each other; a plugin sees those that the plugins before it set."""
+        """Merge options; each plugin sees those of the plugins before it."""
         found: list[Decision] = []
         options = self._moment.options
         for plugin in self._plugins:
@@ -206,10 +206,10 @@ def _has(said: Iterable[Any], kind: type) -> bool:
 
 
 def _ended(said: list[Decision]) -> list[Decision]:
-    """What is done of all that was said: what ends the turn or the call, with the messages; else
-    everything.
+    """The directives that take effect: one that ends the turn or call, and the messages; otherwise
+    all.
 
-    Something to ask a model comes before anything but an abort.
+    A question to a model comes before everything but an abort.
     """
     for kind in ENDING_DIRECTIVES:
         if kind is not Abort and any(isinstance(one, Ask) for _, _, one in said):
@@ -223,7 +223,7 @@ def _ended(said: list[Decision]) -> list[Decision]:
 async def call_hook(
     plugin: Plugin, hook: str, moment: Moment, arguments: tuple[Any, ...]
 ) -> list[Any]:
-    """The directives that a plugin returns, checked."""
+    """The directives that a plugin returns, checked; raises `PluginFailed` and `BadDirective`."""
     try:
         given = getattr(plugin, hook)(moment, *arguments)
         if inspect.isawaitable(given):
@@ -248,7 +248,7 @@ async def call_hook(
 
 
 def encode_directive(directive: Any) -> JSON:
-    """A directive as the journal has it."""
+    """A directive as the journal stores it."""
     data: dict[str, JSON] = msgspec.to_builtins(directive)
     for name, kind in _VERDICTS.items():
         if type(directive) is kind:
@@ -257,7 +257,7 @@ def encode_directive(directive: Any) -> JSON:
 
 
 def decode_directive(data: dict[str, JSON]) -> Any:
-    """A directive as the journal has it, read back."""
+    """A directive from the journal."""
     tag = str(data["do"])
     if tag in _VERDICTS:
         return msgspec.convert(
@@ -267,7 +267,7 @@ def decode_directive(data: dict[str, JSON]) -> Any:
 
 
 def decode_decisions(answer: JSON) -> list[Decision]:
-    """What was decided, read back from the journal."""
+    """Decisions from the journal."""
     said = [
         (str(plugin), str(about), decode_directive(data))
         for plugin, about, data in answer.get("said", [])
@@ -276,8 +276,8 @@ def decode_decisions(answer: JSON) -> list[Decision]:
 
 
 def _unfolded(said: list[Decision]) -> list[Decision]:
-    """What stood before directives were folded: the first denial or reply, and no confirmation
-    beside it.
+    """Decisions from journals written before directives were combined: the first denial or reply,
+    without confirmations.
     """
     ends: dict[str, Any] = {}
     for _, about, one in said:
@@ -311,7 +311,7 @@ class PluginHost:
         found = [plugin for plugin in self.plugins if overrides_hook(plugin, hook)]
         return sorted(found, key=lambda plugin: -plugin.priority) if hook in BY_PRIORITY else found
 
-    # ---- before
+    # ---- hooks that decide
 
     async def decide(
         self,
@@ -321,8 +321,8 @@ class PluginHost:
         earlier: Sequence[Decision] = (),
         said: dict[str, tuple[JSON, ...]] | None = None,
     ) -> JSON:
-        """Ask all plugins, for each of what is given, and return what they decided with what they
-        keep, as data.
+        """Call a hook for each item. Returns the decisions and the state of the plugins, as
+        data.
         """
         fold = DirectiveFold(hook, self.those(hook), moment, earlier, said)
         decided = [
@@ -339,9 +339,7 @@ class PluginHost:
         return found
 
     def _stored(self, directive: Any) -> Any:
-        """A directive that has a result, a model's words or the value of a turn is written down as
-        those are.
-        """
+        """A directive with content, as `before_store` changes it."""
         if "before_store" not in self.hooks or not isinstance(
             directive, Reply | ReplaceResult | Finish
         ):
@@ -350,7 +348,7 @@ class PluginHost:
         return type(directive)(apply_before_store(self.plugins, content))
 
     async def mutate(self, moment: Moment, options: dict[str, JSON]) -> JSON:
-        """Let each plugin change the options that are about to be set; one that fails is
+        """Let each plugin change options that are about to be set; a plugin that fails is
         skipped.
         """
         for plugin in self.those("before_config"):
@@ -360,7 +358,7 @@ class PluginHost:
                 ):
                     options = to_plain(one.options, "options")
             except EverholdError as error:
-                log.warning("%s; the options stay as they were", error)
+                log.warning("%s; the options are unchanged", error)
         found: dict[str, JSON] = {
             "options": options,
             **({"writes": moment.writes} if moment.writes else {}),
@@ -368,10 +366,10 @@ class PluginHost:
         state = self.capture()
         return found if state is None else {**found, "state": state}
 
-    # ---- after
+    # ---- hooks that observe
 
     def told(self, hook: str, *arguments: Any) -> Callable[[], Any]:
-        """Tell all plugins that listen; for after the commit."""
+        """A function that notifies the plugins, for after the commit."""
         return functools.partial(self._tell, hook, arguments)
 
     async def _tell(self, hook: str, arguments: tuple[Any, ...]) -> None:
@@ -381,19 +379,19 @@ class PluginHost:
                 if inspect.isawaitable(done):
                     await done
             except Exception:
-                log.exception("the plugin %r failed in %s", plugin.name, hook)
+                log.exception("plugin %r failed in %s", plugin.name, hook)
 
-    # ---- what they keep
+    # ---- state
 
     def capture(self) -> JSON:
-        """What the plugins keep, if any revision has changed since; else None."""
+        """The state of the plugins, if a revision has changed; otherwise None."""
         now = fingerprint_plugins(self.plugins)
         if now == self.fingerprint:
             return None
         try:
             kept = {plugin.name: self._kept(plugin) for plugin in self.plugins}
         except Exception:
-            log.exception("what the plugins keep could not be captured; the last one stands")
+            log.exception("a plugin snapshot failed; the last one is kept")
             return None
         self.fingerprint = now
         self.kept = kept
@@ -407,7 +405,7 @@ class PluginHost:
         }
 
     def unkept(self) -> JSON:
-        """What the plugins keep, if it is not what the conversation has of them; else None."""
+        """The state of the plugins, if the conversation does not have it; otherwise None."""
         self.capture()
         return (
             None
@@ -416,23 +414,23 @@ class PluginHost:
         )
 
     def noted(self, state: JSON) -> None:
-        """The conversation has this of them."""
+        """Mark a state as recorded in the conversation."""
         self.adopt(state)
         self._noted = state["fingerprint"]
 
     def reset(self) -> None:
-        """Begin anew; the conversation is told of it with the turn."""
+        """Reset all plugins; the turn records it."""
         self.adopt(None, whole=True)
         self._noted = "" if self.plugins else self.fingerprint
 
     def adopt_if(self, answer: JSON) -> None:
-        """Know what was kept with a decision, if anything was."""
+        """Take over the state in a decision, if it has one."""
         if "state" in answer:
             self.adopt(answer["state"])
 
     def adopt(self, state: JSON, *, whole: bool = False) -> None:
-        """Know what was kept; without `whole`, a plugin that already knows more is left as it
-        is.
+        """Take over a recorded state. Without `whole`, a plugin with a later revision keeps its
+        own.
         """
         entries: dict[str, Any] = {} if state is None else state["plugins"]
         for plugin in self.plugins:
@@ -446,22 +444,22 @@ class PluginHost:
         if whole or state is None:
             self.kept, self.fingerprint = dict(entries), fingerprint_plugins(self.plugins)
         elif not any(_is_later(old, entries.get(name)) for name, old in self.kept.items()):
-            # of what is kept, not of what is
+            # the fingerprint of the recorded state, not of the current one
             self.kept, self.fingerprint = dict(entries), str(state["fingerprint"])
         if whole:
             self._noted = self.fingerprint
 
 
 def _is_later(one: Any, other: Any) -> bool:
-    """Whether what was kept of a plugin is of a later revision: decisions beside each other may
-    come in any order.
+    """Whether one plugin state has a later revision; concurrent decisions may arrive in any
+    order.
     """
     return other is not None and bool(one["revision"] > other["revision"])
 
 
 def fingerprint_plugins(plugins: Sequence[Plugin]) -> str:
-    """It changes if and only if the name, version or revision of a plugin does, or their order: 64
-    bits, as text.
+    """64 bits as hex. They change if and only if a plugin's name, version or revision changes, or
+    their order.
     """
     told = b"".join(
         plugin.name.encode()
@@ -476,8 +474,8 @@ def fingerprint_plugins(plugins: Sequence[Plugin]) -> str:
 
 
 class GuardedContext:
-    """`ctx` for the tools of an agent with plugins: what comes of a call is written down as the
-    plugins want it.
+    """`ctx` for tools: applies `before_store` to what they store, and notifies plugins of
+    queries.
     """
 
     def __init__(self, ctx: AgentContext, plugged: PluginHost, asking: Callable[..., None]) -> None:

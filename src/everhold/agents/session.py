@@ -1,11 +1,10 @@
-"""Conversations with agents: what one does with a session whose program is an `Agent`.
+"""Conversations with agents: the handle of a session whose program is an `Agent`.
 
     session = await runtime.session(agent, "chat-42")
     turn = await session.send("Refund order 7")
     print(turn.text)
 
-A handle is a window: it holds nothing that the store does not have, and any number of them may be
-open.
+A handle only caches what the store has. Any number of handles of a session may be open.
 """
 
 from __future__ import annotations
@@ -91,18 +90,18 @@ from everhold.errors import BadArguments, KeyConflict, SessionBusy, SessionEnded
 from everhold.hooks import apply_before_store as kept
 from everhold.ports.program import ForkVerb
 
-#: What somebody says: words, blocks (see core.message), or a message.
+#: The content of an input: text, blocks (see core.message), or a message.
 InputContent = str | Message | Sequence[JSON]
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """Where a turn stands: its outcome, or the questions that it waits for."""
+    """A turn: its outcome, or the open questions that it waits for."""
 
     session_id: str
     input_id: str
     settled: SettledTurn | None
     queries: tuple[OpenQuery, ...] = ()
-    text: str = ""  # the model's last words, if the turn was answered
+    text: str = ""  # the model's last message, if the turn was answered
 
     @property
     def outcome(self) -> TurnOutcome | None:
@@ -110,17 +109,17 @@ class Turn(msgspec.Struct, frozen=True):
 
     @property
     def waiting(self) -> bool:
-        """Whether somebody outside has to answer before it goes on."""
+        """Whether the turn has not settled: it waits for answers, or still runs."""
         return self.settled is None
 
     @property
     def value(self) -> JSON:
-        """The value that an agent with `returns=` came to."""
+        """The value of an answered turn, for an agent with `returns=`."""
         return self.outcome.value if isinstance(self.outcome, TurnAnswered) else None
 
 
 class AgentSession:
-    """One conversation. Made by `Runtime.session`."""
+    """One conversation. `Runtime.session` makes it."""
 
     def __init__(
         self,
@@ -141,10 +140,10 @@ class AgentSession:
 
     @property
     def session_id(self) -> str:
-        """The same as `id`: verbs of a runtime take a conversation for its session."""
+        """The same as `id`; runtime verbs accept a conversation in place of its session."""
         return self.id
 
-    # ---- talking
+    # ---- inputs and turns
 
     async def send(
         self,
@@ -155,14 +154,14 @@ class AgentSession:
         options: Mapping[str, JSON] | None = None,
         busy: str = BusyPolicy.QUEUE,
     ) -> Turn:
-        """Say something, and return when the turn has settled or somebody outside has to answer.
+        """Send an input, and return when its turn settles or waits for an answer from outside.
 
-        With an `id`, the same input again is the same turn, also from another process; other words
-        under it are a conflict. `options` are laid over those of the session, for this turn only.
-        `busy` says what to do while a turn is under way: "queue" waits for the next turn (and
-        raises `TurnWaiting` while a person is asked something), "reject" raises `SessionBusy`,
-        "steer" lets that turn hear it, "fork" says it to a fork made at the last turn that has
-        settled: the result then names the fork.
+        With an `id`, sending the same input again returns the same turn, also from another process;
+        other content under that id raises `KeyConflict`. `options` override those of the session,
+        for this turn only. `busy` says what to do during a running turn: "queue" waits for the next
+        turn (and raises `TurnWaiting` while a person is asked), "reject" raises `SessionBusy`,
+        "steer" adds the input to the running turn, "fork" sends it to a fork made at the last
+        settled turn; the result then names the fork.
         """
         check_seconds_arg("wait", wait)
         said = self._kept(content)
@@ -185,15 +184,13 @@ class AgentSession:
         else:
             await self._say_meanwhile(policy, input_id, said, options)
             turn = await self._ended(input_id, read, wait, queued=policy is BusyPolicy.QUEUE)
-        self._same(input_id, said)  # another process may have been quicker
+        self._same(input_id, said)  # another process may have used the id first
         return turn
 
     async def stream(
         self, content: InputContent, *, id: str | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Say something, and give what happens, as it happens: until the turn settles or somebody
-        has to answer.
-        """
+        """Send an input, and yield events until its turn settles or waits for an answer."""
         said = self._kept(content)
         watch = self._watch()
         await watch.here()
@@ -214,7 +211,7 @@ class AgentSession:
                 yield event
 
     async def follow(self, input_id: str, cursor: str | None = None) -> AsyncGenerator[Event, None]:
-        """What happens in the turn of an input, after a cursor: until it settles or somebody has to
+        """Yield events of an input's turn, after a cursor, until it settles or waits for an
         answer.
         """
         async with aclosing(self._until(input_id, self.events(cursor))) as events:
@@ -237,7 +234,7 @@ class AgentSession:
                         return
 
     async def turn(self, input_id: str, *, wait: float | None = None) -> Turn:
-        """Wait until the turn of an input has settled, or somebody outside has to answer."""
+        """Wait until an input's turn settles or waits for an answer from outside."""
         return await self._ended(input_id, self._reading, check_seconds_arg("wait", wait))
 
     async def _ended(
@@ -249,10 +246,10 @@ class AgentSession:
         queued: bool = False,
         said: bool = False,
     ) -> Turn:
-        """The turn of an input as soon as it has settled, or waits for somebody outside.
+        """The turn of an input, once it has settled or waits for an answer from outside.
 
-        One that was `said` just now is not looked for while it is known that it goes on here.
-        Raises `InputEnded` if it never will settle, because it was taken back before it entered.
+        With `said`, the input was sent just now: the store is not read while this process runs the
+        turn. Raises `InputEnded` for an input that was taken back before it entered.
         """
         loop = asyncio.get_running_loop()
         deadline = None if wait is None else loop.time() + wait
@@ -283,8 +280,8 @@ class AgentSession:
         said: bool,
         changes: ChangeWaiter,
     ) -> tuple[tuple[OpenQuery, ...], float | None]:
-        """What somebody outside has to answer before a turn goes on, and when to look again though
-        nothing is told.
+        """The open questions of a turn, and the seconds after which to read again without a
+        notification.
         """
         if said and is_worked_on_here(self._engine, self.id, read.revision):
             return (), CHILD_POLL_SECONDS
@@ -296,12 +293,12 @@ class AgentSession:
         open_now = select_open_questions(status)
         if open_now or not isinstance(status, Paused):
             return open_now, None
-        # for a session below, or a moment
+        # it waits for a child session, or only for a moment
         return await find_questions_below(self._engine, self.id, changes.watch), CHILD_POLL_SECONDS
 
     async def steer(self, content: InputContent, *, id: str | None = None) -> str:
-        """Say something to the turn under way: the model hears it in its next round. Returns the id
-        of the input.
+        """Add an input to the running turn; the model gets it in its next round. Returns the id of
+        the input.
         """
         input_id = id or _new()
         await self._command(
@@ -310,8 +307,8 @@ class AgentSession:
         return input_id
 
     async def cancel_turn(self, reason: str = "") -> Turn | None:
-        """Stop the turn under way, if there is one. What was said stays, and the conversation goes
-        on.
+        """Cancel the running turn, if there is one. Its messages stay, and the conversation
+        continues.
         """
         told = await self._told()
         number = len(told.turns) + 1
@@ -332,8 +329,8 @@ class AgentSession:
                 await asyncio.wait([change], timeout=1.0)
 
     async def branch(self, to: str | None) -> None:
-        """Go on from an earlier node, or (None) from nothing. Nothing is deleted. Refused during a
-        turn.
+        """Continue from an earlier node, or (None) from an empty conversation. Nothing is deleted.
+        Refused during a turn.
         """
         graph = (await self._told()).graph
         if to is not None:
@@ -343,22 +340,19 @@ class AgentSession:
             await self._command({"do": "branch", "to": to})
             graph = (await self._told()).graph
         if graph.tip != graph.leaf:
-            raise BadArguments(
-                "branch", "a turn is under way; wait until it has settled, or cancel it"
-            )
+            raise BadArguments("branch", "a turn is running; wait until it settles, or cancel it")
 
     async def fork(
         self, at: int | None = None, *, key: str | None = None, again: bool = False
     ) -> AgentSession:
-        """A new conversation that shares this one up to turn `at` (its last one, by default).
+        """A new conversation that shares this one up to turn `at` (by default, the last turn).
 
-        The `key` of a deleted session is refused with `KeyDeleted`, unless `again` says that a new
-        one is meant.
+        The `key` of a deleted session raises `KeyDeleted`, unless `again` allows a new session.
         """
         await self._reading.refresh()
         count = len(self._reading.told.turns)
         if at is not None and (type(at) is not int or not 0 <= at <= count):
-            raise BadArguments("fork", f"there is no turn {at}; {count} have settled")
+            raise BadArguments("fork", f"there is no turn {at}; {count} turns have settled")
         graph = self._reading.told.graph
         step = (
             None
@@ -372,23 +366,23 @@ class AgentSession:
     # ---- frames and their options
 
     async def compact(self, instructions: str = "", *, id: str | None = None) -> bool:
-        """Let a plugin make the context smaller; returns whether one did. Earlier frames stay
+        """Ask the plugins for a smaller context; returns whether one was made. Earlier frames stay
         readable.
         """
         turn = await self._run_command({"do": "compact", "instructions": instructions}, id)
         return isinstance(turn.outcome, FrameOpened) and turn.outcome.frame is not None
 
     async def reset(self, *, id: str | None = None) -> Turn:
-        """Begin anew with nothing said. History, usage and options stay; what plugins know is
-        forgotten.
+        """Start a new, empty frame. History, usage and options stay; the state of plugins is
+        reset.
         """
         return await self._run_command({"do": "reset"}, id)
 
     async def continue_as(
         self, frame: str, messages: Sequence[JSON] = (), *, id: str | None = None
     ) -> Turn:
-        """Go on in a new frame of this name that begins with these messages; the current one's is
-        left as it is.
+        """Continue in a new frame of this name that begins with these messages. The current frame
+        is unchanged.
         """
         seed = [normalize_message(each) for each in to_plain(list(messages), "messages")]
         return await self._run_command({"do": "continue_as", "frame": frame, "messages": seed}, id)
@@ -396,11 +390,11 @@ class AgentSession:
     async def configure(
         self, options: Mapping[str, JSON], *, everywhere: bool = False, id: str | None = None
     ) -> dict[str, JSON]:
-        """Set options of the current frame, or of all frames, name by name (None takes one away);
-        returns all.
+        """Set options of the current frame, or of all frames, by name; None removes an option.
+        Returns all options.
 
-        `model`, `max_tokens`, `max_turns` and `prompt` are known; all others go to whoever answers
-        for the model.
+        `model`, `max_tokens`, `max_turns` and `prompt` are known; all others go to the answerer of
+        the model.
         """
         wanted = check_options(options)
         said: dict[str, JSON] = {"do": "configure", "options": wanted}
@@ -408,9 +402,7 @@ class AgentSession:
         return dict(getattr(turn.outcome, "options", {}))
 
     async def options(self, frame: str | None = None) -> dict[str, JSON]:
-        """The options that hold in the current frame, or in another one, over those of the
-        agent.
-        """
+        """The options of the current frame, or of another one, merged over the agent's."""
         conversation = await self._told()
         graph = conversation.graph
         return merge_options(
@@ -421,11 +413,11 @@ class AgentSession:
         )
 
     async def frames(self) -> list[Frame]:
-        """All frames on the way to where the conversation stands, oldest first."""
+        """All frames on the path to the leaf, oldest first."""
         return list((await self._told()).graph.frames)
 
     async def messages(self, frame: str | None = None) -> list[JSON]:
-        """What was said in the current frame, or in an earlier one."""
+        """The messages of the current frame, or of an earlier one."""
         return list((await self._told()).graph.messages(frame))
 
     # ---- queued input
@@ -440,13 +432,13 @@ class AgentSession:
         options: Mapping[str, JSON] | None = None,
         available_at: float = 0.0,
     ) -> Receipt:
-        """Let something wait for the next turn, or for a checkpoint of the one under way; returns
-        when it is kept.
+        """Queue an input for the next turn, or for a checkpoint of the running one. Returns when it
+        is stored.
 
-        `at` is "next", "after_work" (the next checkpoint) or "before_completion" (the last one);
-        what misses its turn is heard in the next. What waits together is one turn, unless it is to
-        be `alone`. The same key with the same content is the first receipt; other content is a
-        conflict.
+        `at` is "next", "after_work" (the next checkpoint) or "before_completion" (the last one); an
+        input that misses its turn enters the next one. Queued inputs are joined into one turn,
+        except those with `alone`. The same key with the same content returns the first receipt;
+        other content is a conflict.
         """
         said = compact_blocks(self._kept(content))
         body: dict[str, JSON] = (
@@ -480,87 +472,83 @@ class AgentSession:
         return await enqueue_item(self._engine, self.id, item)
 
     async def command(self, do: str, *, key: str, reason: str = "") -> Receipt:
-        """Have something done to the conversation when no turn is under way: refresh_tools, reset
-        or compact.
+        """Queue a command that runs between turns: refresh_tools, reset or compact.
 
-        `cancel_turn` is done at once, to the turn that is under way now. The same key is the same
-        command.
+        `cancel_turn` runs at once, on the running turn. The same key is the same command.
         """
         return await enqueue_command(
             self._engine, self.id, do, key=key, reason=reason, reading=self._reading
         )
 
     async def intake(self, *, all: bool = False) -> list[IntakeItem]:
-        """What waits to enter the conversation, in order, without what somebody is letting in; or
-        all that is known.
-        """
+        """Queued items that are not claimed, in order; with `all`, also claimed and ended ones."""
         return await list_intake_items(self._engine, self.id, all=all)
 
     async def cancel(self, *names: str, reason: str = "") -> list[ItemCancellation]:
-        """Take back what waits, by id or key: the outcomes in the order asked for. What has entered
-        stays.
+        """Cancel queued items by id or key. Returns the outcomes in that order; items that have
+        entered stay.
         """
         return await cancel_intake_items(self._engine, self.id, names, reason)
 
     async def cancel_from(self, anchor: str, *, reason: str = "") -> list[ItemCancellation]:
-        """Take back an item and all that came after it in its lane; raises `UnknownInput`."""
+        """Cancel an item and all items queued after it in its lane; raises `UnknownInput`."""
         return await cancel_items_from(self._engine, self.id, anchor, reason)
 
     async def input(self, id: str) -> InputStatus:
-        """Where an input stands; raises `UnknownInput` if there was none of that id."""
+        """The status of an input; raises `UnknownInput`."""
         return await read_input_status(self._engine, self.id, id, self._reading)
 
-    # ---- looking
+    # ---- reading
 
     async def history(self) -> list[Node]:
-        """What was said: the messages on the way to the leaf, of settled turns."""
+        """The messages of settled turns, on the path to the leaf."""
         graph = (await self._told()).graph
         return [node for node in graph.path(graph.leaf) if node.kind is NodeKind.MESSAGE]
 
     async def node(self, node_id: str) -> Node:
-        """Any node, also of a branch that was left."""
+        """Any node, also of another branch."""
         await self._reading.refresh()
         return await self._reading.node(node_id)
 
     async def usage(self) -> Ledger:
-        """What the conversation has cost, a turn under way included."""
+        """The usage of the conversation, including a running turn."""
         return (await self._told()).spent.copy()
 
     async def turns(self) -> list[SettledTurn]:
-        """The receipts of all turns."""
+        """The receipts of all settled turns."""
         return list((await self._told()).turns)
 
     async def conversation(self) -> Conversation:
-        """All of it, as it is stored."""
+        """The whole conversation, as it is stored."""
         return await self._told()
 
     async def refresh(self) -> bool:
-        """Read what other handles and processes have done since; returns whether there was
-        anything.
+        """Read what other handles and processes have written; returns whether there was anything
+        new.
         """
         return await self._reading.refresh()
 
     def events(self, cursor: str | None = None) -> AsyncGenerator[Event, None]:
-        """What happens in the conversation, from the beginning or after the event with that cursor,
-        until it ends.
+        """The events of the conversation, from the beginning or after a cursor, until the session
+        ends.
         """
         return self._watch().events(cursor)
 
-    # ---- as values
+    # ---- as data
 
     async def view(self) -> ReadView:
-        """The conversation for plugins, hosts and people: what was said, and where it stands."""
+        """The conversation for plugins, hosts and people: messages and position."""
         await self._reading.refresh()
         return build_read_view(self.id, self.agent, self._reading)
 
     async def snapshot(self) -> Snapshot:
-        """The conversation for inspection: all nodes by reference, the ledger, no words."""
+        """The conversation for inspection: all nodes by reference and the ledger, without texts."""
         await self._reading.refresh()
         return build_snapshot(self.id, self.agent, self._reading)
 
     async def stored(self, *, fresh: bool = False) -> Stored:
-        """The conversation whole, to be applied to another session; `fresh` reads all of it anew
-        from the store.
+        """The whole conversation, to apply it to another session. `fresh` reads everything from the
+        store again.
         """
         await self._reading.refresh()
         whole = (
@@ -571,11 +559,11 @@ class AgentSession:
         return build_stored(self.id, self.agent, whole)
 
     async def apply(self, state: Stored, *, id: str | None = None) -> Turn | None:
-        """Stand where a stored conversation stands. What both share stays; the rest is added on a
-        branch of its own.
+        """Move to the state of a stored conversation. The shared beginning stays; the rest is added
+        as a branch.
 
-        Nothing is deleted, and what was spent stays spent. Returns the receipt, or None if it stood
-        there already. With an `id`, the same call again is the same turn, also beside the first.
+        Nothing is deleted, and usage stays. Returns the receipt, or None if the conversation is in
+        that state already. With an `id`, the same call again is the same turn, also concurrently.
         """
         graph = (await self._told()).graph
         to, nodes = plan_apply(graph.path(graph.leaf), state)
@@ -587,7 +575,7 @@ class AgentSession:
         await self._command({"do": "apply", "id": input_id, "to": to, "nodes": said})
         return await self.turn(input_id)
 
-    # ---- within
+    # ---- internals
 
     def _sibling(self, session_id: str) -> AgentSession:
         """A handle of another conversation with the same agent."""
@@ -601,7 +589,7 @@ class AgentSession:
         )
 
     def _watch(self) -> EventStream:
-        """A stream of what happens; live words are kept from now on."""
+        """An event stream; live text is buffered from now on."""
         sessions = self._engine.sessions
         return EventStream(
             self._engine.store,
@@ -612,12 +600,12 @@ class AgentSession:
         )
 
     async def _command(self, said: dict[str, JSON]) -> None:
-        """Send the program something that is not a plain input; it is kept until received."""
+        """Signal something else than a plain input to the program; it is stored until received."""
         await self._engine.signal(self.id, INPUT, said)
 
     async def _run_command(self, said: dict[str, JSON], given_id: str | None) -> Turn:
-        """Send a command and wait until it is done. While the turn waits for an answer from
-        outside, a command would wait for ever: it is refused.
+        """Send a command and wait until it has run. Refused while the turn waits for an answer: the
+        command could never run.
         """
         input_id = given_id or _new()
         _refuse_while_waiting(await find_all_questions(self._engine, self.id))
@@ -634,15 +622,15 @@ class AgentSession:
         return self._reading.told
 
     def _kept(self, content: InputContent) -> list[JSON]:
-        """What somebody said, as it is written down."""
+        """The content as it is stored, after `before_store`."""
         return list(kept(self.agent.plugins, _said(content)))
 
     async def _was_said(self, input_id: str, said: list[JSON]) -> bool:
-        """Whether an input of this id came before, directly or into the intake; raises if it was
-        another one.
+        """Whether an input of this id was sent before, directly or queued; raises if its content
+        differs.
         """
         if not input_id:
-            raise BadArguments("send", "an id is text, and not empty")
+            raise BadArguments("send", "id must not be empty")
         await self._reading.refresh()
         if self._reading.input(input_id) is None:
             return await has_same_input(self._engine, self.id, input_id, compact_blocks(said))
@@ -656,8 +644,8 @@ class AgentSession:
         options: Mapping[str, JSON] | None,
         read: ConversationReader | TurnReader | None = None,
     ) -> bool:
-        """Say an input at once; returns whether it was: not while a turn is under way, or something
-        waits before it.
+        """Hand an input to the program; returns False during a running turn, or if other inputs are
+        queued.
         """
         more = {} if not options else {"options": check_options(options)}
         if isinstance(read, TurnReader):
@@ -669,7 +657,7 @@ class AgentSession:
     async def _say_meanwhile(
         self, busy: BusyPolicy, input_id: str, said: list[JSON], options: Mapping[str, JSON] | None
     ) -> None:
-        """Say an input while a turn is under way."""
+        """Send an input during a running turn, as `busy` says."""
         body = {
             "content": compact_blocks(said),
             **({} if not options else {"options": check_options(options)}),
@@ -687,10 +675,10 @@ class AgentSession:
     async def _say_to_fork(
         self, input_id: str, said: list[JSON], options: Mapping[str, JSON] | None
     ) -> AgentSession:
-        """Fork the conversation for an input, and say it there, unless that was done before."""
+        """Fork the conversation for an input, and send it there, unless that was done before."""
         try:
             fork = await self.fork(key=self._fork_key(input_id))
-        except KeyConflict as conflict:  # the same input came twice at the same time
+        except KeyConflict as conflict:  # the same input was sent twice at the same time
             fork = self._sibling(conflict.session_id)
         if not await fork._was_said(input_id, said) and not await fork._say(
             input_id, said, options
@@ -699,8 +687,8 @@ class AgentSession:
         return fork
 
     async def _entered(self, input_id: str) -> None:
-        """Wait until an input has left the intake, or somebody outside has to answer before it
-        can.
+        """Wait until an input has left the intake, or an answer from outside is needed before
+        that.
         """
         while True:
             with self._engine.sessions.watched(self.id) as change:
@@ -716,12 +704,12 @@ class AgentSession:
         return f"{self.id}/{input_id}"
 
     async def _fork_of(self, input_id: str) -> AgentSession | None:
-        """The fork that was made for an input."""
+        """The fork that was made for an input, or None."""
         found = await self._engine.store.find(self._fork_key(input_id))
         return None if found is None else self._sibling(found)
 
     def _same(self, input_id: str, said: list[JSON]) -> None:
-        """Raise `KeyConflict` if the input of this id was another one."""
+        """Raise `KeyConflict` if the input of this id has other content."""
         first = self._reading.input(input_id)
         if first is not None and not is_same_json(to_blocks(first), said):
             raise KeyConflict(input_id, self.id, "content")
@@ -746,22 +734,24 @@ def _new() -> str:
 
 
 def _said(content: InputContent) -> list[JSON]:
-    """What somebody said, as blocks."""
+    """The content of an input, as blocks."""
     if isinstance(content, Message):
         parts: list[JSON] = encode_message(content).get("content", [])
     elif not isinstance(content, Sequence):
-        raise BadArguments("send", f"it needs words, blocks or a message, got {content!r:.100}")
+        raise BadArguments(
+            "send", f"content must be text, blocks or a message, got {content!r:.100}"
+        )
     else:
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
     found: list[JSON] = to_plain(parts, "the input")
     if not all(map(_is_part, found)):
         raise BadArguments(
-            "send", "each part is an object with a type, such as {'type': 'text', 'text': …}"
+            "send", "each block must be an object with a type, such as {'type': 'text', 'text': …}"
         )
     if not found or (
         len(found) == 1 and not extract_text(found) and found[0].get("type") == "text"
     ):
-        raise BadArguments("send", "it needs words, or other content")
+        raise BadArguments("send", "content must not be empty")
     return found
 
 

@@ -1,20 +1,20 @@
-"""Subagents: other agents that a model may give a task to, each in a child session of its own.
+"""Subagents: agents that a model may give tasks to, each in a child session; and the open questions
+of child sessions.
 
     agent = Agent("…", subagents=[subagent(finder, name="finder", description="Finds papers.")])
 
 Rules
-  1. A child is a session of the agent at the top, which names the way down to it: whoever finds the
-     top agent can go on with every child, and an agent that is only a subagent needs no name of its
-     own in its module.
-  2. Model, policies and plugins flow down; instructions, tools (also those of plugins), skills and
-     subagents do not. A plugin of the name of one above takes its place; policies only become more.
-  3. In one turn of the top agent at most `MAX_DELEGATIONS` children are begun in the whole tree, at
-     most `MAX_DEPTH` deep.
-  4. A child that fails is an error that the model sees. A child ends when the turn that waits for
-     it is cancelled.
+  1. A child is a session of the top agent, with the path to the subagent in its arguments: a
+     process that loads the top agent can resume every child. A subagent needs no variable.
+  2. Model, policies and plugins are inherited; instructions, tools (also those of plugins), skills
+     and subagents are not. A plugin replaces an inherited one of the same name; policies only add
+     up.
+  3. One turn of the top agent starts at most `MAX_DELEGATIONS` children in the whole tree, at most
+     `MAX_DEPTH` deep.
+  4. If a child fails, the model sees an error. If the waiting turn is cancelled, its children are
+     cancelled.
 
-What the subagents of a conversation wait for: their questions are the questions of the turn that
-waits for them.
+The open questions of a child are also open questions of the turn that waits for the child.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from everhold.errors import AnswerFailed, BadArguments, ChildFailed
 from everhold.ports.store import SessionFilter
 
 TASK_TOOL: Final = "task"
-#: How deep a tree of agents may be, and how many children one turn of its top may begin.
+#: Depth of a tree of agents, and children that one turn of its top may start.
 MAX_DEPTH: Final = 5
 MAX_DELEGATIONS: Final = 64
-#: What a child says that says nothing.
+#: The result of a child without text.
 NO_TEXT_RESULT: Final = "(subagent returned no text)"
-#: Where the trees are counted.
+#: The namespace that counts the children of each tree.
 _COUNTED: Final = "everhold-delegations"
 _SCHEMA: Final[dict[str, JSON]] = {
     "type": "object",
     "properties": {
-        "agent": {"type": "string", "description": "which agent"},
+        "agent": {"type": "string", "description": "the name of the agent"},
         "prompt": {
             "type": "string",
-            "description": "the task, with everything that the agent has to know",
+            "description": "the task, with everything that the agent needs to know",
         },
     },
     "required": ["agent", "prompt"],
@@ -64,7 +64,7 @@ _SCHEMA: Final[dict[str, JSON]] = {
 
 
 class Subagent(msgspec.Struct, frozen=True):
-    """An agent, as the one above it knows it."""
+    """An agent with the name and description that its parent uses."""
 
     agent: Any
     name: str
@@ -72,31 +72,31 @@ class Subagent(msgspec.Struct, frozen=True):
 
 
 def subagent(agent: AgentDefinition, *, name: str, description: str = "") -> Subagent:
-    """An agent that another may give tasks to, under a name and with a description that the model
-    is told.
-    """
+    """Wrap an agent as a subagent. The parent's model sees the name and the description."""
     if not hasattr(agent, "instructions"):
         raise BadArguments("subagent", f"{agent!r} is not an Agent")
     if not name or not name.isprintable() or len(name) > 64:
-        raise BadArguments("subagent", f"a name has 1 to 64 printable characters, got {name!r}")
+        raise BadArguments(
+            "subagent", f"a name must have 1 to 64 printable characters, got {name!r}"
+        )
     return Subagent(agent, name, description.strip())
 
 
 def collect_subagents(given: Sequence[Any]) -> dict[str, Subagent]:
-    """Subagents by name: as `subagent` made them, or agents that have a name of their own."""
+    """Subagents by name, from `subagent` or from agents with a name of their own."""
     found: dict[str, Subagent] = {}
     for one in given:
         made = one if isinstance(one, Subagent) else subagent(one, name=_own_name(one))
         if made.name in found:
-            raise BadArguments("subagents", f"there are two of the name {made.name!r}")
+            raise BadArguments("subagents", f"two subagents have the name {made.name!r}")
         found[made.name] = made
     return found
 
 
 class TreePosition(msgspec.Struct, frozen=True):
-    """Where in a tree of agents a child stands."""
+    """The position of a child in a tree of agents."""
 
-    path: list[str]  # the names on the way down from the top
+    path: list[str]  # the names from the top down
     tree: str  # the session at the top, and its turn
 
     @property
@@ -105,8 +105,8 @@ class TreePosition(msgspec.Struct, frozen=True):
 
 
 def find_descendant(top: AgentDefinition, path: Sequence[str]) -> AgentDefinition:
-    """The agent at the end of the way down, with everything that flows down; `AnswerFailed` if it
-    is gone.
+    """The agent at the end of the path, with everything it inherits; raises `AnswerFailed` if it is
+    gone.
     """
     found = top
     for name in path:
@@ -126,8 +126,8 @@ def find_descendant(top: AgentDefinition, path: Sequence[str]) -> AgentDefinitio
 
 
 def resolve_agent(top: AgentDefinition, within: dict[str, JSON] | None) -> AgentDefinition:
-    """The agent of one session: the top one or one below it, with the tool that reaches those
-    below.
+    """The agent of one session: the top one or a descendant, with the tool that calls its
+    subagents.
     """
     place = None if within is None else msgspec.convert(within, TreePosition)
     agent = top if place is None else find_descendant(top, place.path)
@@ -148,12 +148,10 @@ class TaskTool(BuiltinTool):
         self._top = top
         self._known = agent.subagents
         self._within = within
-        self._counted: str | None = None  # where the last delegation was counted
+        self._counted: str | None = None  # the tree of the last delegation
 
     async def held(self, box: ToolHost, wanted: Wanted) -> tuple[int | None, JSON]:
-        """Row 31: the child is born with the way down to it, and its effects have keys of its
-        own.
-        """
+        """Row 31: the child starts with the path to it, and its effects have their own keys."""
         name = str(wanted.input["agent"])
         prompt = str(wanted.input["prompt"])
         if name not in self._known:
@@ -174,8 +172,10 @@ class TaskTool(BuiltinTool):
         return (None, NO_TEXT_RESULT) if said in ("", None) else (q, said)
 
     async def _below(self, box: ToolHost, name: str) -> TreePosition:
-        """Where the child will stand, if it may be begun: first the count, then the depth, which
-        gives it back.
+        """The position of the new child, if it may start.
+
+        The count is checked before the depth; a child that is too deep is subtracted from the count
+        again.
         """
         above = self._within or TreePosition([], f"{box.ctx.session_id}/{box.turn}")
         depth, most = _agreed(box)
@@ -196,7 +196,7 @@ class TaskTool(BuiltinTool):
 
 
 def _agreed(box: ToolHost) -> list[int]:
-    """The limits, as they were when this was first decided."""
+    """The limits, as recorded when they were first used."""
     found: list[int] = box.ctx.fact("subagents", [MAX_DEPTH, MAX_DELEGATIONS], [5, 64])
     return found
 
@@ -205,8 +205,8 @@ def _described(known: dict[str, Subagent]) -> str:
     lines = [f"- {one.name}: {one.description or '(no description)'}" for one in known.values()]
     listed = "\n".join(lines) or "(none)"
     return (
-        "Give a task to another agent, and receive what it came to. It knows only what you"
-        f" tell it.\n{listed}"
+        "Give a task to another agent and get its result. The agent knows only what the prompt"
+        f" says.\n{listed}"
     )
 
 
@@ -218,21 +218,21 @@ def _own_name(one: Any) -> str:
     name = getattr(one, "_name", None)
     if name is None:
         raise BadArguments(
-            "subagents", "an agent without a name needs one: subagent(agent, name=…)"
+            "subagents", "this agent has no name; give it one: subagent(agent, name=…)"
         )
     return str(name)
 
 
 T = TypeVar("T")
 
-#: Seconds after which sessions below are looked at though nobody told of a change: another process
-#: may have moved them.
+#: Seconds between two reads of child sessions without a notification: another process may move
+#: them.
 CHILD_POLL_SECONDS: Final = 5.0
 
 
 class ChangeWaiter:
-    """Waits until one of the sessions that it watches may have changed. Watch first, then look:
-    nothing is missed.
+    """Waits until one of the watched sessions may have changed. Watch before you read: then no
+    change is missed.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -254,16 +254,18 @@ class ChangeWaiter:
 
 
 def select_open_questions(status: Status) -> tuple[OpenQuery, ...]:
-    """What somebody outside has to answer; an input that may come is not asked for."""
+    """Open questions that need an answer from outside; possible inputs and signals are not
+    included.
+    """
     queries = status.queries if isinstance(status, Paused) else ()
     return tuple(query for query in queries if query.kind not in SENT_BY_NAME)
 
 
 def is_worked_on_here(engine: Engine, session_id: str, revision: int | None = None) -> bool:
-    """Whether this process works on all that a session waits for; being told something is not
-    waited for.
+    """Whether this process works on everything that a session waits for, inputs and signals
+    aside.
 
-    With a revision: and whether the session stands there, as far as it is known here.
+    With `revision`, also whether the session is at that revision in this process.
     """
     live = engine.sessions.cached(session_id)
     jobs = engine.sessions.jobs.get(session_id)
@@ -275,14 +277,12 @@ def is_worked_on_here(engine: Engine, session_id: str, revision: int | None = No
 async def find_questions_below(
     engine: Engine, session_id: str, watch: Callable[[str], Any] = lambda child: None
 ) -> tuple[OpenQuery, ...]:
-    """What somebody outside has to answer before the sessions below this one go on; each of them is
-    watched.
-    """
+    """Open questions of the child sessions, at any depth. Each child is watched."""
     found: list[OpenQuery] = []
     wanted = SessionFilter(
         parent=SessionId(session_id), state=(SessionState.RUNNING, SessionState.PAUSED)
     )
-    # who is waited for
+    # background processes (`wakes`) are not waited for
     for child in [row.birth for row in await engine.store.list(wanted) if not row.birth.wakes]:
         watch(child.id)
         status = await engine.status(child.id)
@@ -293,9 +293,9 @@ async def find_questions_below(
 
 
 async def find_all_questions(engine: Engine, session_id: str) -> tuple[OpenQuery, ...]:
-    """What somebody outside has to answer, this session or one below it, before it goes on."""
+    """Open questions of this session, or else of its child sessions."""
     record = await engine.store.load(session_id, since=-1)
-    # and not handed over yet
+    # answers that are stored and not delivered yet
     taken = {letter.body["q"] for letter in record.letters if letter.kind == "answer"}
     opened = {
         q: entry for q, entry in find_open_queries(record.deliveries).items() if q not in taken
@@ -313,9 +313,7 @@ async def find_all_questions(engine: Engine, session_id: str) -> tuple[OpenQuery
 async def stream_until_question(
     engine: Engine, session_id: str, events: AsyncGenerator[T, None]
 ) -> AsyncGenerator[T, None]:
-    """Events, until a session below waits for somebody outside: then nothing more happens before
-    they answer.
-    """
+    """Yield events until a child session waits for an answer from outside."""
     below: asyncio.Future[Any] = asyncio.ensure_future(_waits_below(engine, session_id))
     working = [below]
     try:
@@ -334,7 +332,9 @@ async def stream_until_question(
         try:
             await asyncio.gather(*working, return_exceptions=True)
         finally:
-            with suppress(RuntimeError):  # it still runs, if the caller was cancelled twice
+            with suppress(
+                RuntimeError
+            ):  # the generator still runs if the caller was cancelled twice
                 await events.aclose()
 
 
@@ -343,7 +343,7 @@ async def _next(events: AsyncIterator[T]) -> T:
 
 
 async def _waits_below(engine: Engine, session_id: str) -> None:
-    """Return as soon as somebody outside has to answer before the sessions below go on."""
+    """Return as soon as a child session waits for an answer from outside."""
     while True:
         with ChangeWaiter(engine) as changes:
             changes.watch(session_id)

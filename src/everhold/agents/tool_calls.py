@@ -84,7 +84,7 @@ Policy = Callable[[Wanted], Verdict | Awaitable[Verdict]]
 
 
 def collect_policies(given: Any) -> tuple[Policy, ...]:
-    """One policy, several, or none."""
+    """Policies from one, several or none."""
     found = () if given is None else tuple(given) if isinstance(given, Sequence) else (given,)
     for one in found:
         if not callable(one):
@@ -93,12 +93,12 @@ def collect_policies(given: Any) -> tuple[Policy, ...]:
 
 
 def inherit_policies(own: Sequence[Policy], parent: Sequence[Policy]) -> tuple[Policy, ...]:
-    """The policies of a subagent: its parent's, and then its own. Nobody escapes by delegating."""
+    """The policies of a subagent: its parent's, then its own, so that delegating bypasses none."""
     return (*parent, *(one for one in own if one not in parent))
 
 
 async def evaluate_policies(policies: Sequence[Policy], wanted: Wanted) -> Deny | list[Confirm]:
-    """The first denial, or the confirmations that are wanted; none of them: the call is allowed."""
+    """The first denial, or the confirmations that are needed. An empty list allows the call."""
     found: list[Confirm] = []
     for policy in policies:
         verdict = await _asked(policy, wanted)
@@ -119,9 +119,9 @@ async def _asked(policy: Policy, wanted: Wanted) -> Verdict:
     if isinstance(said, Allow | Deny | Confirm):
         return said
     log.error(
-        "the policy before %s said %r, which is no verdict; the call is denied", wanted.tool, said
+        "the policy before %s returned %r, not a verdict; the call is denied", wanted.tool, said
     )
-    return Deny("the policy gave no verdict")
+    return Deny("the policy returned no verdict")
 
 
 async def execute_tool(
@@ -133,7 +133,7 @@ async def execute_tool(
     model: str | None,
     moment: Callable[[], Any],
 ) -> JSON:
-    """Ask the policies, run the tool, and return what the model is shown of its result."""
+    """Ask the policies, run the tool, and return the part of its result that the model sees."""
     await _allowed(wanted, policies, confirms, approved)
     context = ToolContext(wanted, model, moment)
     try:
@@ -160,16 +160,14 @@ async def execute_tool(
 
 
 def format_misfit(error: AnswerRefused) -> str:
-    """What a model is told of an input that does not fit."""
+    """The message to the model about an input that does not fit."""
     return f"{error.path.replace('answer', 'input', 1)} should be {error.expected}, got {error.got}"
 
 
 async def _allowed(
     wanted: Wanted, policies: Sequence[Policy], confirms: Sequence[Confirm], approved: str | None
 ) -> None:
-    """Raise unless everybody allows the call: the policies, and the people who are asked for them
-    and for plugins.
-    """
+    """Raise unless the policies allow the call and the needed approvals are given."""
     verdict = await evaluate_policies(policies, wanted)
     if isinstance(verdict, Deny):
         raise AnswerFailed(verdict.reason, DENIED)
@@ -188,9 +186,9 @@ async def _run(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         return await value if inspect.isawaitable(value) and not isinstance(value, Call) else value
     except AnswerFailed:
         raise
-    except EverholdError as error:  # some mean that a query stays open, which a call cannot
+    except EverholdError as error:  # some would leave the query open, but a call needs a result
         raise AnswerFailed(str(error), error.code) from None
-    except SystemExit as error:  # a tool does not end the process
+    except SystemExit as error:  # a tool must not end the process
         raise convert_interrupt(error) from error
     except KeyboardInterrupt as error:
         if is_raised_by_code(error):
@@ -201,14 +199,14 @@ async def _run(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 def _contained(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     try:
         return function(**arguments)
-    except INTERRUPTS as error:  # none comes into a thread from outside
+    except INTERRUPTS as error:  # in a thread, only the function itself can raise these
         raise convert_interrupt(error) from error
-    except StopIteration as error:  # a future cannot carry it, and would wait for ever
+    except StopIteration as error:  # asyncio cannot set it on a future: the caller would hang
         raise RuntimeError(f"StopIteration: {error.value}") from error
 
 
 async def truncate_result(result: JSON, window: Window | None) -> JSON:
-    """The result, or as much of it as the model is shown; all of it is kept."""
+    """The result, or the part of it that the model sees. The whole is stored as an attachment."""
     text = result if isinstance(result, str) else dumps(result)
     part = None if window is None or _has_pictures(result) else window.cut(text)
     if window is None or part is None:
@@ -221,7 +219,7 @@ async def truncate_result(result: JSON, window: Window | None) -> JSON:
 
 
 def is_result_too_long(result: JSON, window: Window | None) -> bool:
-    """Whether only a part of a result is shown."""
+    """Whether the model would see only a part of the result."""
     if window is None or _has_pictures(result):
         return False
     return window.cut(result if isinstance(result, str) else dumps(result)) is not None
@@ -233,17 +231,16 @@ def _has_pictures(result: JSON) -> bool:
     )
 
 
-#: Characters of an error that a model is shown.
+#: Characters of an error that the model sees.
 MAX_ERROR_CHARS: Final = 2_000
-#: Something that is done with calls, by their ids, and those that have results; and whether a
-#: program makes them.
+#: A step over calls and results, both by call id; the flag says whether a program made the calls.
 CallStep = Callable[[dict[str, AgentToolCall], dict[str, JSON], bool], Awaitable[None]]
-#: Characters of an input that stand in the question to a person; all of it is beside the question.
+#: Characters of an input in an approval prompt. The full input is in the query's `args`.
 MAX_PROMPT_CHARS: Final = 4_000
 
 
 class Toolbox:
-    """The tools of one agent."""
+    """Calls the tools of one conversation."""
 
     def __init__(
         self,
@@ -265,36 +262,36 @@ class Toolbox:
             if tool.concurrency
         }
         self._called = 0  # calls of this session so far
-        self._begun: set[str] = set()  # ids of calls whose tool was run, in this round
-        self.answers: dict[int, JSON] = {}  # of the calls that blocks name
-        self.results: dict[str, JSON] = {}  # of the calls of this round that have one, by their ids
-        self.before: CallStep = _as_it_is  # before calls are made
-        self.after: CallStep = _as_it_is  # when they have results, before anybody is shown them
-        # what a person is asked before a call is made, by its id
+        self._begun: set[str] = set()  # ids of calls whose tool was started, in this round
+        self.answers: dict[int, JSON] = {}  # answers that blocks refer to, by query
+        self.results: dict[str, JSON] = {}  # results of this round, by call id
+        self.before: CallStep = _as_it_is  # runs before the calls
+        self.after: CallStep = _as_it_is  # runs after the calls, before the model sees results
+        # confirmations that a call needs, by call id
         self.confirms: dict[str, list[Confirm]] = {}
-        # what is shown in the place of a result, once a person has said yes
+        # replies in place of results, used after approval
         self.replies: dict[str, JSON] = {}
-        self.failed: TurnFailed | None = None  # set by a call that takes its turn down
-        self.finish: list[JSON] = []  # at most one: set by a call that ends its turn
-        self.said: list[str] = []  # by tools, beside their results; for the next checkpoint
+        self.failed: TurnFailed | None = None  # set by a call that fails its turn
+        self.finish: list[JSON] = []  # at most one value: set by a call that ends its turn
+        self.said: list[str] = []  # messages of tools (`ToolContext.say`), for the next checkpoint
         self.turn = 0
         self.history: Callable[[], list[JSON]] = list
         self.spend: Callable[[str, Usage | None], None] = lambda source, usage: None
-        self.model: str | None = None  # of the agent: what a tool asks if it names no other
-        self.moment: Callable[[], Any] = lambda: None  # where the conversation stands
+        self.model: str | None = None  # the agent's model, the default for tools
+        self.moment: Callable[[], Any] = lambda: None  # the state of the conversation
 
     @property
     def specs(self) -> list[JSON]:
-        """What a model is told of them."""
+        """The tool specs that the model gets."""
         return self.offer.specs
 
     def also_offer(self, tools: Sequence[Tool]) -> None:
-        """Offer these beside the agent's own, in the place of those that were offered so before."""
+        """Offer these tools of sources in place of the earlier ones."""
         self.offer.also(tools)
 
     async def run(self, calls: Sequence[AgentToolCall]) -> dict[str, JSON]:
-        """Call them all, and return the results by the ids of the calls; `results` has each as soon
-        as it comes.
+        """Call all tools and return the results by call id. `results` gets each result as it
+        arrives.
         """
         self.failed = None
         self.finish = []
@@ -303,7 +300,7 @@ class Toolbox:
         return dict(self.results)
 
     async def also(self, calls: Sequence[AgentToolCall]) -> list[tuple[bool, JSON]]:
-        """Call more tools, for one that is held by the loop."""
+        """Call more tools, for a builtin tool."""
         found: dict[str, Any] = {}
         await self._all(calls, found, inner=True)
         results = [found[call.id] for call in calls]
@@ -316,7 +313,7 @@ class Toolbox:
         ]
 
     def begin_round(self) -> None:
-        """The model has said something new: ids of calls before it mean nothing any more."""
+        """Start a round: call ids of earlier replies no longer count."""
         self.results, self._begun = {}, set()
         self.confirms = {}
         self.replies = {}
@@ -324,10 +321,10 @@ class Toolbox:
     async def _all(
         self, calls: Sequence[AgentToolCall], done: dict[str, JSON], *, inner: bool
     ) -> None:
-        """Call them side by side, unless `before` wants it otherwise. What stops the turn stops
-        them all.
+        """Call the tools concurrently, unless `before` decides otherwise. An error that stops the
+        turn cancels all calls.
 
-        `inner` calls are those of a program that the model wrote.
+        `inner` calls are made by a program that the model wrote.
         """
         wanted = {call.id: call for call in calls}
         await self.before(wanted, done, inner)
@@ -348,7 +345,7 @@ class Toolbox:
         await self.after(wanted, done, inner)
 
     def input_of(self, call: AgentToolCall) -> JSON:
-        """The input that the tool of a call would get; as it is if it does not fit."""
+        """The input that the tool would get; unchanged if it does not fit."""
         tool = self.offer.tool(call.name)
         try:
             return (
@@ -363,8 +360,8 @@ class Toolbox:
         done[call.id] = await self._one(call, ordinal)
 
     def given_up(self, call: AgentToolCall, why: str, *, shown: bool) -> JSON:
-        """The result of a call whose turn was stopped: what it came to, if that is known and may be
-        `shown`.
+        """The result of a call whose turn was stopped: its own result if it has one and `shown`
+        allows it.
         """
         if call.id in self.results:
             known = self.results[call.id]
@@ -372,12 +369,12 @@ class Toolbox:
                 known
                 if shown
                 else call.result(
-                    f"Error: {why}; it was run, and its result is not shown", error=True
+                    f"Error: {why}; the tool was run, and its result is not shown", error=True
                 )
             )
         tool = self.offer.tool(call.name)
         if call.id in self._begun and tool is not None and not tool.read_only:
-            why += "; it had begun, and may or may not have happened"
+            why += "; the tool was started, and its effect may or may not have happened"
         return _wrong(call, why)
 
     async def _one(self, call: AgentToolCall, ordinal: int) -> JSON:
@@ -407,7 +404,7 @@ class Toolbox:
     async def _do(
         self, tool: Tool, call: AgentToolCall, wanted: Wanted, approved: str | None = None
     ) -> JSON:
-        """Run it, or find out what else it came to."""
+        """Run the call; then approval, later result or handoff, if the tool asked for one."""
         try:
             answered = await self._run(tool, wanted, approved)
             q, found = await tool.held(self, wanted) if isinstance(tool, BuiltinTool) else answered
@@ -467,12 +464,12 @@ class Toolbox:
         self.answers[q] = found
         return call.named(q)
 
-    # ---- a person's yes
+    # ---- approvals
 
     async def _confirmed(
         self, tool: Tool, call: AgentToolCall, wanted: Wanted, verdict: str
     ) -> JSON:
-        """Ask people about exactly this call; run it if every answer is yes."""
+        """Ask for the approvals, and run the call if all are given."""
         self._begun.discard(call.id)
         refused = await self._unapproved(tool, call, wanted, decode_confirms(verdict))
         return refused or await self._do(
@@ -482,8 +479,8 @@ class Toolbox:
     async def _unapproved(
         self, tool: Tool, call: AgentToolCall, wanted: Wanted, confirms: Sequence[Confirm]
     ) -> JSON:
-        """Ask for each confirmation, one after another; returns what the model is told of the first
-        no, or None.
+        """Ask for each approval in turn. Returns the message to the model about the first refusal,
+        or None.
         """
         bound = digest_tool_call(wanted.tool, wanted.input)
         for why in confirms:
@@ -503,7 +500,7 @@ class Toolbox:
                     to=why.to,
                 )
             except Expired:
-                return _wrong(call, f"nobody approved {tool.name} in time")
+                return _wrong(call, f"{tool.name} was not approved in time")
             except AnswerFailed as error:
                 return _wrong(
                     call, f"{tool.name} was not approved: {error.message[:MAX_ERROR_CHARS]}"
@@ -512,19 +509,19 @@ class Toolbox:
                 return _wrong(call, f"a person declined {tool.name}")
         return None
 
-    # ---- what finishes later
+    # ---- results that come later
 
     async def _finished(
         self, tool: Tool, call: AgentToolCall, wanted: Wanted, recorded: str
     ) -> JSON:
-        """Wait until somebody outside gives the result."""
+        """Wait for a result that is sent from outside."""
         later = decode_later(recorded)
         try:
             answered = await self.ctx.put(
                 Kind.TOOL,
                 name=wanted.tool,
                 args=wanted.input,
-                prompt=later.prompt or f"{wanted.tool} finishes later: what is its result?",
+                prompt=later.prompt or f"What is the result of {wanted.tool}?",
                 options={"call": wanted.call_id, "key": wanted.key},
                 timeout=later.timeout,
                 to=later.to,
@@ -541,7 +538,9 @@ class Toolbox:
     async def _in_part(
         self, tool: Tool, call: AgentToolCall, answered: tuple[int, JSON]
     ) -> tuple[int, JSON]:
-        """What came from outside, or as much of it as the model is shown; all of it is kept."""
+        """The part of a result from outside that the model sees. The whole is stored as an
+        attachment.
+        """
         if not is_result_too_long(answered[1], tool.output):
             return answered
         effect = functools.partial(truncate_result, answered[1], tool.output)
@@ -549,10 +548,10 @@ class Toolbox:
             Kind.CALL, effect, name=f"{tool.name}: keep", args={"call": call.id}
         )
 
-    # ---- what is handed on
+    # ---- calls that a program takes over
 
     async def _handed(self, tool: Tool, call: AgentToolCall, recorded: str) -> JSON:
-        """Have a child session give the result; what it costs is the tool's."""
+        """Run a program as a child session; its result and usage are the tool's."""
         handed = decode_handoff(recorded)
         program: Any = _Elsewhere(handed.program, handed.version)
         try:
@@ -567,11 +566,11 @@ class Toolbox:
 
 
 async def _as_it_is(wanted: dict[str, AgentToolCall], done: dict[str, JSON], inner: bool) -> None:
-    """Nobody wants it otherwise."""
+    """Changes nothing."""
 
 
 class _Elsewhere:
-    """A program by its reference: whoever runs it finds it."""
+    """A program by reference; the process that runs it loads it."""
 
     def __init__(self, ref: str, version: int) -> None:
         self.ref = ref
@@ -587,7 +586,7 @@ def _question(wanted: Wanted, reason: str) -> str:
 
 
 def _told(error: AnswerFailed) -> str:
-    """What a model is told of a failure: a Python error with its name, ours without."""
+    """The error text for the model. A Python error comes with its class name."""
     words = error.message
     if error.kind == DENIED:
         words = f"denied by policy: {words}".rstrip(": ")

@@ -1,10 +1,9 @@
-"""Which tools a model is offered: all of an agent's, without those that are hidden, with those that
-are added.
+"""Which tools a model is offered: the agent's, minus hidden ones, plus extra ones and those of tool
+sources.
 
-Where there are many, the model is told of a few and of a tool that finds the others. What it found
-stays offered.
+Above `search_above` tools, the model gets only a few and a search tool. Found tools stay offered.
 
-The tools of one conversation that come from outside: what was offered last, turn by turn.
+`SourcedTools` keeps the last offer of each tool source of a conversation.
 """
 
 from __future__ import annotations
@@ -27,16 +26,15 @@ from everhold.errors import AnswerFailed, BadArguments, ToolServerFailed
 from everhold.ports.context import AgentContext
 from everhold.ports.tool import OfferedTool, Tool, ToolSource
 
-#: More tools than this are searched, unless the agent says otherwise.
+#: Above this number of tools, the model searches, unless the agent has another limit.
 SEARCH_ABOVE: Final = 40
 SEARCH_TOOL: Final = "search_tools"
 
 
 class ToolAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The option `tools`: names that are hidden, and names of the agent's extra tools that are
-    added.
+    """The option `tools`: names to hide, and names of the agent's extra tools to add.
 
-    With `only_extra` nothing but the extra tools is offered.
+    With `only_extra`, only extra tools are offered.
     """
 
     hidden: list[str] = []
@@ -45,14 +43,14 @@ class ToolAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ManifestProvider:
-    """Brings some tools."""
+    """Provides the manifests of some tools."""
 
     def __init__(self, tools: Sequence[Tool] = ()) -> None:
         self._manifests: list[ToolManifest] = []
         self.put(tools)
 
     def put(self, tools: Sequence[Tool]) -> None:
-        """Bring these, in the place of those before."""
+        """Replace the tools."""
         specs: list[Any] = [one.spec() for one in tools]
         self._manifests = [
             ToolManifest(one["name"], one["name"], one["description"], one["input_schema"])
@@ -64,14 +62,14 @@ class ManifestProvider:
 
 
 class ToolSelection:
-    """What is offered now."""
+    """The tools that are offered now."""
 
     def __init__(
         self, tools: Sequence[Tool], extra: Sequence[Tool] = (), many: int = SEARCH_ABOVE
     ) -> None:
         self._tools = {one.name: one for one in tools}
         self._extra = {one.name: (one, ManifestProvider([one])) for one in extra}
-        self._added: list[str] = []  # names of the extra tools that are offered
+        self._added: list[str] = []  # names of the offered extra tools
         self._pinned = [one.name for one in (*tools, *extra) if one.pinned]
         self._many = many
         self._own = dict(self._tools)
@@ -79,16 +77,14 @@ class ToolSelection:
         self._surface = LayeredToolRegistry(
             {"agent": ManifestProvider(tools), "sources": self._sources}
         )
-        self._given: JSON = None  # the option that holds now
+        self._given: JSON = None  # the current option
         self._plugins = ""  # the fingerprint of the plugins
         self._now = self._surface.catalog()
         self._found: dict[str, None] = {}
         self._search = SearchTool(self)
 
     def also(self, tools: Sequence[Tool]) -> None:
-        """Offer what sources bring, in the place of what they brought before; the agent's own names
-        stay its own.
-        """
+        """Replace the tools of sources. The agent's own tools win over tools of the same name."""
         brought = {one.name: one for one in tools if one.name not in self._own}
         self._tools = {**self._own, **brought}
         self._sources.put(list(brought.values()))
@@ -96,11 +92,11 @@ class ToolSelection:
         self._now = self._surface.catalog(self._plugins)
 
     def access(self, given: JSON, plugins: str = "") -> None:
-        """Take the option `tools` into account, and the fingerprint of the plugins.
+        """Apply the option `tools` and the fingerprint of the plugins.
 
-        Raises `BadArguments` for what is no such option, and changes nothing.
+        Raises `BadArguments` for an invalid option, and then changes nothing.
         """
-        # as nearly always: nothing is put together again
+        # the usual case: nothing has changed
         if (given, plugins) == (self._given, self._plugins):
             return
         wanted = parse_tool_access(given)
@@ -122,7 +118,7 @@ class ToolSelection:
 
     @property
     def catalog(self) -> ToolCatalog:
-        """All that may be called."""
+        """All tools that may be called."""
         return self._now
 
     @property
@@ -131,29 +127,29 @@ class ToolSelection:
 
     @property
     def specs(self) -> list[JSON]:
-        """What the model is told."""
+        """The tool specs that the model gets."""
         if not self.searched:
             return list(self.catalog.specs)
         names = self.catalog.names
-        told = [
+        listed = [
             names[name] for name in dict.fromkeys([*self._pinned, *self._found]) if name in names
         ]
-        return [self._search.spec(), *(one.spec() for one in told)]
+        return [self._search.spec(), *(one.spec() for one in listed)]
 
     def tool(self, name: str) -> Tool | None:
-        """The tool of that name, if it is offered."""
+        """The offered tool of that name, or None."""
         if name in self.catalog.names:
             return self._extra[name][0] if name in self._added else self._tools[name]
         return self._search if name == SEARCH_TOOL and self.searched else None
 
     @property
     def names(self) -> list[str]:
-        """The names that the model was told."""
+        """The tool names that the model got."""
         return sorted(str(spec["name"]) for spec in self.specs)
 
     def find(self, words: str) -> list[ToolManifest]:
-        """Look for tools; what is found is offered from now on, and of much that was found the
-        latest.
+        """Search the catalog. Found tools are offered from now on; the oldest are dropped above the
+        limit.
         """
         found = self.catalog.found(words)
         for one in found:
@@ -165,7 +161,7 @@ class ToolSelection:
 
 
 class SearchTool(BuiltinTool):
-    """Finds tools among many."""
+    """Searches the catalog."""
 
     def __init__(self, offer: ToolSelection) -> None:
         words = {"type": "string", "description": "what the tool should do"}
@@ -184,12 +180,12 @@ class SearchTool(BuiltinTool):
 
     async def held(self, box: ToolHost, wanted: Wanted) -> tuple[int | None, JSON]:
         found = self._offer.find(str(wanted.input["words"]))
-        told: Any = [{"name": one.name, "description": one.description} for one in found]
-        return None, told or "No tool was found. Use other words."
+        listed: Any = [{"name": one.name, "description": one.description} for one in found]
+        return None, listed or "No tool was found. Try other words."
 
 
 def parse_tool_access(given: JSON) -> ToolAccess:
-    """The option `tools` as it was given; raises `BadArguments`."""
+    """Parse the option `tools`; raises `BadArguments`."""
     try:
         return msgspec.convert({} if given is None else given, ToolAccess)
     except msgspec.ValidationError as error:
@@ -197,17 +193,17 @@ def parse_tool_access(given: JSON) -> ToolAccess:
 
 
 def collect_sources(given: Sequence[Any]) -> tuple[ToolSource, ...]:
-    """The sources among what an agent is given as tools; two of one name are refused."""
+    """The tool sources among the given tools. Raises `BadArguments` for two of one name."""
     found = tuple(one for one in given if not isinstance(one, Tool) and isinstance(one, ToolSource))
     names = [source.name for source in found]
     for name in names:
         if names.count(name) > 1:
-            raise BadArguments("tools", f"there are two sources of the name {name!r}")
+            raise BadArguments("tools", f"two tool sources have the name {name!r}")
     return found
 
 
 class SourcedTools:
-    """What the sources of an agent have offered to one conversation."""
+    """The tools that sources offered to one conversation."""
 
     def __init__(self, ctx: AgentContext, sources: Sequence[ToolSource]) -> None:
         self._ctx = ctx
@@ -216,8 +212,8 @@ class SourcedTools:
         self._tools: dict[str, list[Tool]] = {}
 
     async def refresh(self) -> list[str]:
-        """Ask them all, side by side; returns what went wrong. Whoever cannot be reached keeps what
-        he offered.
+        """Ask all sources concurrently, and return the errors. A source that fails keeps its last
+        offer.
         """
         names: list[str] = self._ctx.fact("sources", list(self._sources), [])
         if not names:
@@ -227,7 +223,7 @@ class SourcedTools:
 
     @property
     def tools(self) -> list[Tool]:
-        """What they offer; of two of one name, the first."""
+        """The tools of all sources. Of two of one name, the first wins."""
         found: dict[str, Tool] = {}
         for one in (tool for tools in self._tools.values() for tool in tools):
             found.setdefault(one.name, one)
@@ -240,7 +236,7 @@ class SourcedTools:
             _, said = await self._ctx.put(Kind.CALL, effect, name=f"tools:{name}")
         except AnswerFailed as error:
             return error.message
-        if "offers" in said:  # else what he offers is what it was
+        if "offers" in said:  # otherwise the offer is unchanged
             offers = msgspec.convert(said["offers"], list[OfferedTool])
             self._digests[name] = said["digest"]
             self._tools[name] = [] if source is None else [source.tool(offer) for offer in offers]
@@ -248,9 +244,9 @@ class SourcedTools:
 
 
 async def _offered(source: ToolSource | None, name: str, known: str) -> JSON:
-    """What is offered, in the effect; only its digest if that is known."""
+    """The offer of a source, inside the effect: only its digest if that is unchanged."""
     if source is None:
-        raise ToolServerFailed(name, "the agent has no such source any more")
+        raise ToolServerFailed(name, "the agent no longer has this tool source")
     offers = msgspec.to_builtins(await source.offered())
     digest = sha256(msgspec.json.encode(offers, order="deterministic")).hexdigest()[:32]
     return {"digest": digest} if digest == known else {"digest": digest, "offers": offers}

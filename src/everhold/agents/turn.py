@@ -1,19 +1,20 @@
-"""One turn of an agent: the model, its tools, the model again, until it settles; plugins are asked
-in between.
+"""One turn of an agent: the model, its tools, the model again, until the turn settles; plugins
+decide in between.
 
-| what happens | outcome |
+| event | outcome |
 |---|---|
-| the model has nothing more to do | `answered`, with a value if the agent returns one |
-| a plugin (`Finish`) or a program of the model's (`finish`) says that it is done | `answered`, with its value |
-| it still calls tools when its rounds are used up, and in the one round of grace | `max_turns` |
-| somebody cancels the turn | `cancelled` |
+| the model calls no more tools | `answered`, with a value if the agent returns one |
+| a plugin (`Finish`) or a program of the model (`finish`) ends the turn | `answered`, with its value |
+| the model still calls tools after its last round and the extra round | `max_turns` |
+| a caller cancels the turn | `cancelled` |
 | a plugin stops it (`Abort`) | `aborted` |
-| the model cannot be asked, says nothing, or never says what fits; a plugin fails; a budget is used up | `failed` |
+| a model call fails, the reply is empty or never fits; a plugin fails; a budget is used up | `failed` |
 
 Rules
-  1. There is a checkpoint after the tools of a round, and one before the turn ends. What was said
-     to the turn meanwhile is heard there, once; what comes after the last one is the next turn's.
-  2. Words that do not fit what the agent returns are sent back, at most twice.
+  1. There is a checkpoint after the tools of each round, and one before the turn ends. Inputs that
+     arrive during the turn are added there, once; inputs after the last checkpoint start the next
+     turn.
+  2. A reply that does not fit the agent's return type is sent back, at most twice.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -45,17 +46,17 @@ from everhold.hooks import (
 )
 from everhold.hooks import Reply as Replied
 
-#: How often words that do not fit are sent back.
+#: How often a reply that does not fit is sent back.
 MAX_REPAIRS: Final = 2
-#: What is said with it is heard only before the turn ends.
+#: Inputs with this boundary are added only before the turn ends.
 LAST_CHECKPOINT: Final = "before_completion"
 LAST_ROUND_NOTE: Final = (
-    "All rounds of this turn are used up. Answer now with what you know, and call no more tools."
+    "This turn has no rounds left. Answer now with what you know, and call no more tools."
 )
 
 
 class StopTurn(Exception):
-    """The turn ends here."""
+    """Ends the turn with this outcome."""
 
     def __init__(self, outcome: TurnOutcome) -> None:
         super().__init__(outcome)
@@ -63,20 +64,20 @@ class StopTurn(Exception):
 
 
 class TurnRunner:
-    """The rounds of one turn."""
+    """Runs the rounds of one turn."""
 
-    def __init__(self, life: LoopState) -> None:
-        self.life = life
+    def __init__(self, loop: LoopState) -> None:
+        self.loop = loop
         self._repaired = 0
 
     async def run(self) -> TurnOutcome:
-        """Go on until there is an outcome; raises `StopTurn` where a plugin says so."""
-        life = self.life
+        """Run rounds until there is an outcome; raises `StopTurn` if a plugin ends the turn."""
+        loop = self.loop
         await self._begin()
-        most = _most(life.effective, life.most)
+        most = _most(loop.effective, loop.most)
         while True:
-            life.rounds += 1
-            grace = life.rounds > most
+            loop.rounds += 1
+            grace = loop.rounds > most
             reply = await self._ask(grace)
             if not reply.calls:
                 if not grace and await self.checkpoint(completing=True):
@@ -85,82 +86,82 @@ class TurnRunner:
                 if outcome is not None:
                     return outcome
             elif grace:
-                life.give_up("it was not called; the rounds of this turn are used up")
+                loop.give_up("the tool was not called; this turn has no rounds left")
                 return MaxTurnsReached(most)
             else:
                 await self._work(reply.calls)
-                if life.toolbox.failed is not None:
-                    return life.toolbox.failed
-                if life.toolbox.finish:
-                    return self._finished(life.toolbox.finish[0])
+                if loop.toolbox.failed is not None:
+                    return loop.toolbox.failed
+                if loop.toolbox.finish:
+                    return self._finished(loop.toolbox.finish[0])
                 await self.checkpoint()
 
     async def _begin(self) -> None:
-        """It is asked which tools there are, and plugins have their say, before the model is
-        asked.
-        """
-        life = self.life
-        await life.open()
-        await life.refresh()
-        for plugin, _, one in await life.decide("before_turn"):
+        """Refresh the tools and ask the plugins, before the first model call."""
+        loop = self.loop
+        await loop.open()
+        await loop.refresh()
+        for plugin, _, one in await loop.decide("before_turn"):
             match one:
                 case SetOptions():
-                    life.turn_options = {**life.turn_options, **one.options}
+                    loop.turn_options = {**loop.turn_options, **one.options}
                 case Contribute():
-                    life.contributions.append(one)
+                    loop.contributions.append(one)
                 case _:
                     await self._act(plugin, one)
 
     async def checkpoint(self, *, completing: bool = False) -> bool:
-        """Hear what was said meanwhile, and what plugins want; returns whether the model should
-        hear of it.
+        """Add pending inputs and ask the plugins. Returns whether the model has something new to
+        read.
         """
-        life = self.life
+        loop = self.loop
         heard = False
-        told = life.toolbox.said
-        life.toolbox.said = []
+        told = loop.toolbox.said
+        loop.toolbox.said = []
         for words in told:
-            life.say(Role.USER, None, words)
+            loop.say(Role.USER, None, words)
             heard = True
         now = [
-            one for one in life.waiting if completing or one[1].get("boundary") != LAST_CHECKPOINT
+            one for one in loop.waiting if completing or one[1].get("boundary") != LAST_CHECKPOINT
         ]
-        life.waiting = [one for one in life.waiting if one not in now]
+        loop.waiting = [one for one in loop.waiting if one not in now]
         for q, said in now:
-            life.taken.append(str(said["id"]))
-            life.say(Role.USER, q, said)
+            loop.taken.append(str(said["id"]))
+            loop.say(Role.USER, q, said)
             heard = True
-        for plugin, _, one in await life.decide("before_checkpoint", completing=completing):
+        for plugin, _, one in await loop.decide("before_checkpoint", completing=completing):
             heard = await self._act(plugin, one) or heard
         return heard
 
     async def _act(self, plugin: str, directive: Any) -> bool:
-        """Do what a plugin wants; returns whether the model should hear of it."""
-        life = self.life
+        """Carry out a directive. Returns whether the model has something new to read."""
+        loop = self.loop
         match directive:
             case Abort(reason=reason):
                 raise StopTurn(TurnAborted(plugin, reason))
             case Finish(value=value):
                 raise StopTurn(self._valued(value, plugin))
             case AddMessages(messages=messages):
-                frames.add_messages(life, messages)
+                frames.add_messages(loop, messages)
                 return bool(messages)
             case Compact():
-                await frames.compact_frame(life)
+                await frames.compact_frame(loop)
             case ContinueAs():
-                return frames.continue_in_frame(life, directive)
+                return frames.continue_in_frame(loop, directive)
         return False
 
     # ---- the model
 
     async def _ask(self, grace: bool) -> ModelReply:
-        """Ask the model, or whoever replies for it, and take what is said into the conversation."""
-        life = self.life
-        prompt = life.models.told()
+        """Ask the model, or the plugin that replies for it, and add the reply to the
+        conversation.
+        """
+        loop = self.loop
+        prompt = loop.models.told()
         skip = 0
         extra = [frames.normalize_message(LAST_ROUND_NOTE)] if grace else []
         more = {}
-        for plugin, _, one in await life.decide("before_model_call"):
+        for plugin, _, one in await loop.decide("before_model_call"):
             match one:
                 case Abort(reason=reason):
                     raise StopTurn(TurnAborted(plugin, reason))
@@ -172,36 +173,36 @@ class TurnRunner:
                 case SetOptions():
                     more.update(one.options)
         view = ModelView(
-            life.tip, prompt, min(skip, len(life.graph.messages())) if skip else 0, extra
+            loop.tip, prompt, min(skip, len(loop.graph.messages())) if skip else 0, extra
         )
-        q, said = await life.models.ask(view, {**life.effective, **more})
-        life.tell("after_model_call", life.ctx.cost)
+        q, said = await loop.models.ask(view, {**loop.effective, **more})
+        loop.tell("after_model_call", loop.ctx.cost)
         return self._said(q, said)
 
     def _said(self, q: int | None, said: JSON) -> ModelReply:
-        life = self.life
-        reply = parse_model_reply(said, f"{life.turn}.{life.ordinal}")
+        loop = self.loop
+        reply = parse_model_reply(said, f"{loop.turn}.{loop.ordinal}")
         whole = reply.blocks is None
-        life.toolbox.begin_round()
-        life.say(Role.ASSISTANT, q if whole else None, said if whole else reply.blocks)
+        loop.toolbox.begin_round()
+        loop.say(Role.ASSISTANT, q if whole else None, said if whole else reply.blocks)
         return reply
 
     def _ended(self, reply: ModelReply, grace: bool) -> TurnOutcome | None:
-        """The outcome, or None if what was said goes back to the model to be put right."""
-        recorded = self.life.ctx.recorded()
+        """The outcome, or None if the reply goes back to the model for correction."""
+        recorded = self.loop.ctx.recorded()
         if recorded is None:
             outcome, words = self._judged(reply, grace)
-        else:  # the journal knows, whatever the agent returns by now
+        else:  # on replay the recorded outcome holds, even if the return type has changed
             outcome = None if recorded.settled is None else recorded.settled.outcome
             words = ""
         if outcome is None:
             self._repaired += 1
-            self.life.say(Role.USER, None, words)
+            self.loop.say(Role.USER, None, words)
         return outcome
 
     def _judged(self, reply: ModelReply, grace: bool) -> tuple[TurnOutcome | None, str]:
-        """The outcome, or what the model is told of words that do not fit."""
-        returns = self.life.agent.returns
+        """The outcome, or the message to the model about a reply that does not fit."""
+        returns = self.loop.agent.returns
         if returns is None:
             return TurnAnswered(), ""
         try:
@@ -209,25 +210,25 @@ class TurnRunner:
         except AnswerRefused as error:
             wrong = f"{error.path} should be {error.expected}, got {error.got}"
         if grace or self._repaired == MAX_REPAIRS:
-            return TurnFailed(f"the model did not say what fits: {wrong}", AnswerRefused.code), ""
-        return None, f"This does not fit: {wrong}. {describe_return_format(returns)}"
+            return TurnFailed(f"the model's reply does not fit: {wrong}", AnswerRefused.code), ""
+        return None, f"Your answer does not fit: {wrong}. {describe_return_format(returns)}"
 
     def _finished(self, value: JSON) -> TurnOutcome:
-        """A tool ended the turn, with a value in the place of the model's last words."""
+        """A tool ended the turn; its value takes the place of the model's last message."""
         outcome = self._valued(value, "a tool")
         if isinstance(outcome, TurnAnswered):
-            self.life.say(
+            self.loop.say(
                 Role.ASSISTANT, None, value if isinstance(value, str) and value else dumps(value)
             )
         return outcome
 
     def _valued(self, value: JSON, who: str) -> TurnOutcome:
-        """The outcome where somebody else than the model says what the turn came to: it has to fit,
-        too.
+        """The outcome for a value that a plugin or tool finished with. The value must fit the
+        agent's return type.
         """
-        recorded = self.life.ctx.recorded()
-        returns = self.life.agent.returns
-        # whatever the agent returns by now
+        recorded = self.loop.ctx.recorded()
+        returns = self.loop.agent.returns
+        # on replay the recorded outcome holds, even if the return type has changed
         if recorded is not None and recorded.settled is not None:
             return recorded.settled.outcome
         try:
@@ -235,29 +236,27 @@ class TurnRunner:
                 value if returns is None else parse_answer(value, schema_of(returns))
             )
         except AnswerRefused as error:
-            return TurnFailed(f"{who} finished with what does not fit: {error}", error.code)
+            return TurnFailed(f"{who} finished with a value that does not fit: {error}", error.code)
 
     # ---- tools
 
     async def _work(self, calls: list[AgentToolCall]) -> None:
-        """Call the tools, unless plugins want it otherwise, and show the model what came of
-        them.
-        """
-        life = self.life
-        life.toolbox.before = self._before
-        life.toolbox.after = self._shown
-        done = await life.toolbox.run(calls)
-        life.say(Role.TOOL, None, [done[call.id] for call in calls])
+        """Call the tools, as far as plugins allow, and add the results to the conversation."""
+        loop = self.loop
+        loop.toolbox.before = self._before
+        loop.toolbox.after = self._shown
+        done = await loop.toolbox.run(calls)
+        loop.say(Role.TOOL, None, [done[call.id] for call in calls])
 
     async def _before(
         self, wanted: dict[str, AgentToolCall], done: dict[str, JSON], inner: bool
     ) -> None:
-        """Let plugins decide about calls before they are made."""
-        if "before_tool_call" not in self.life.hooks:
+        """Let plugins decide about calls before they run."""
+        if "before_tool_call" not in self.loop.hooks:
             return
         given = [(call.id, (self._use(call),)) for call in wanted.values()]
-        box = self.life.toolbox
-        for plugin, about, one in await self.life.decide(
+        box = self.loop.toolbox
+        for plugin, about, one in await self.loop.decide(
             "before_tool_call", given, in_program=inner
         ):
             call = wanted[about]
@@ -280,22 +279,20 @@ class TurnRunner:
     async def _shown(
         self, wanted: dict[str, AgentToolCall], done: dict[str, JSON], inner: bool
     ) -> None:
-        """Let plugins change what is shown of results, and tell them what came of the calls, as
-        they were made.
-        """
-        life = self.life
-        decides = "before_result" in life.hooks and (life.inner_results or not inner)
-        if not decides and "after_tool_call" not in life.plugged.hooks:
+        """Notify plugins of results, and let them change what the model sees."""
+        loop = self.loop
+        decides = "before_result" in loop.hooks and (loop.inner_results or not inner)
+        if not decides and "after_tool_call" not in loop.plugged.hooks:
             return
         given = [
             (call.id, (self._use(call), self._content(done[call.id]))) for call in wanted.values()
         ]
         for _, (use, content) in given:
-            life.tell(
+            loop.tell(
                 "after_tool_call", ToolUse(use.id, use.name, to_plain(use.input)), to_plain(content)
             )
         for plugin, about, one in (
-            await life.decide("before_result", given, in_program=inner) if decides else ()
+            await loop.decide("before_result", given, in_program=inner) if decides else ()
         ):
             if isinstance(one, Abort):
                 raise StopTurn(TurnAborted(plugin, one.reason))
@@ -305,11 +302,11 @@ class TurnRunner:
                 )
 
     def _use(self, call: AgentToolCall) -> ToolUse:
-        """The call with the input that its tool would get."""
-        return ToolUse(call.id, call.name, self.life.toolbox.input_of(call))
+        """The call, with the input that its tool would get."""
+        return ToolUse(call.id, call.name, self.loop.toolbox.input_of(call))
 
     def _content(self, block: JSON) -> JSON:
-        return self.life.toolbox.answers[block["q"]] if "q" in block else block["content"]
+        return self.loop.toolbox.answers[block["q"]] if "q" in block else block["content"]
 
 
 def _most(options: dict[str, JSON], most: int) -> int:
@@ -320,7 +317,7 @@ def _most(options: dict[str, JSON], most: int) -> int:
 
 
 def _bare(words: str) -> str:
-    """Words without the fence that models like to put around JSON."""
+    """Text without the code fence that models often put around JSON."""
     inner = words.strip()
     if inner.startswith("```") and inner.endswith("```") and "\n" in inner:
         return inner[inner.index("\n") : -3].strip()
