@@ -523,7 +523,10 @@ async def test_tools_are_cancelled_with_their_turn():
         assert turn.outcome == TurnCancelled("enough")
         assert await asyncio.to_thread(world.noticed.wait, 10)
         await sending
-        words = "Error: the turn was cancelled; the tool was started, and its effect may or may not have happened"
+        words = (
+            "Error: the turn was cancelled; the tool was started, and its effect"
+            " may or may not have happened"
+        )
         assert told(await session.history()) == [words] * 2
         assert (await session.send("And now?")).text == "Done."
     assert world.done == ["cancelled"]
