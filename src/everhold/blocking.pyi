@@ -81,7 +81,7 @@ class BlockingSession:
     def agent(self) -> Agent: ...
     @property
     def session_id(self) -> str:
-        """The same as `id`: verbs of a runtime take a conversation for its session."""
+        """The same as `id`; runtime verbs accept a conversation in place of its session."""
     def send(
         self,
         content: InputContent,
@@ -91,61 +91,57 @@ class BlockingSession:
         options: Mapping[str, JSON] | None = None,
         busy: str = ...,
     ) -> Turn:
-        """Say something, and return when the turn has settled or somebody outside has to answer."""
+        """Send an input, and return when its turn settles or waits for an answer from outside."""
     def stream(self, content: InputContent, *, id: str | None = None) -> Iterator[Event]:
-        """Say something, and give what happens, as it happens: until the turn settles or
-        somebody has to answer.
-        """
+        """Send an input, and yield events until its turn settles or waits for an answer."""
     def follow(self, input_id: str, cursor: str | None = None) -> Iterator[Event]:
-        """What happens in the turn of an input, after a cursor: until it settles or somebody has
-        to answer.
+        """Yield events of an input's turn, after a cursor, until it settles or waits for an
+        answer.
         """
     def turn(self, input_id: str, *, wait: float | None = None) -> Turn:
-        """Wait until the turn of an input has settled, or somebody outside has to answer."""
+        """Wait until an input's turn settles or waits for an answer from outside."""
     def steer(self, content: InputContent, *, id: str | None = None) -> str:
-        """Say something to the turn under way: the model hears it in its next round. Returns the
-        id of the input.
+        """Add an input to the running turn; the model gets it in its next round. Returns the id
+        of the input.
         """
     def cancel_turn(self, reason: str = "") -> Turn | None:
-        """Stop the turn under way, if there is one. What was said stays, and the conversation
-        goes on.
+        """Cancel the running turn, if there is one. Its messages stay, and the conversation
+        continues.
         """
     def branch(self, to: str | None) -> None:
-        """Go on from an earlier node, or (None) from nothing. Nothing is deleted. Refused during
-        a turn.
+        """Continue from an earlier node, or (None) from an empty conversation. Nothing is
+        deleted. Refused during a turn.
         """
     def fork(
         self, at: int | None = None, *, key: str | None = None, again: bool = False
     ) -> BlockingSession:
-        """A new conversation that shares this one up to turn `at` (its last one, by default)."""
+        """A new conversation that shares this one up to turn `at` (by default, the last turn)."""
     def compact(self, instructions: str = "", *, id: str | None = None) -> bool:
-        """Let a plugin make the context smaller; returns whether one did. Earlier frames stay
-        readable.
+        """Ask the plugins for a smaller context; returns whether one was made. Earlier frames
+        stay readable.
         """
     def reset(self, *, id: str | None = None) -> Turn:
-        """Begin anew with nothing said. History, usage and options stay; what plugins know is
-        forgotten.
+        """Start a new, empty frame. History, usage and options stay; the state of plugins is
+        reset.
         """
     def continue_as(
         self, frame: str, messages: Sequence[JSON] = ..., *, id: str | None = None
     ) -> Turn:
-        """Go on in a new frame of this name that begins with these messages; the current one's
-        is left as it is.
+        """Continue in a new frame of this name that begins with these messages. The current
+        frame is unchanged.
         """
     def configure(
         self, options: Mapping[str, JSON], *, everywhere: bool = False, id: str | None = None
     ) -> dict[str, JSON]:
-        """Set options of the current frame, or of all frames, name by name (None takes one
-        away); returns all.
+        """Set options of the current frame, or of all frames, by name; None removes an option.
+        Returns all options.
         """
     def options(self, frame: str | None = None) -> dict[str, JSON]:
-        """The options that hold in the current frame, or in another one, over those of the
-        agent.
-        """
+        """The options of the current frame, or of another one, merged over the agent's."""
     def frames(self) -> list[Frame]:
-        """All frames on the way to where the conversation stands, oldest first."""
+        """All frames on the path to the leaf, oldest first."""
     def messages(self, frame: str | None = None) -> list[JSON]:
-        """What was said in the current frame, or in an earlier one."""
+        """The messages of the current frame, or of an earlier one."""
     def enqueue(
         self,
         content: InputContent,
@@ -156,54 +152,50 @@ class BlockingSession:
         options: Mapping[str, JSON] | None = None,
         available_at: float = 0.0,
     ) -> Receipt:
-        """Let something wait for the next turn, or for a checkpoint of the one under way;
-        returns when it is kept.
+        """Queue an input for the next turn, or for a checkpoint of the running one. Returns when
+        it is stored.
         """
     def command(self, do: str, *, key: str, reason: str = "") -> Receipt:
-        """Have something done to the conversation when no turn is under way: refresh_tools,
-        reset or compact.
-        """
+        """Queue a command that runs between turns: refresh_tools, reset or compact."""
     def intake(self, *, all: bool = False) -> list[IntakeItem]:
-        """What waits to enter the conversation, in order, without what somebody is letting in;
-        or all that is known.
-        """
+        """Queued items that are not claimed, in order; with `all`, also claimed and ended ones."""
     def cancel(self, *names: str, reason: str = "") -> list[ItemCancellation]:
-        """Take back what waits, by id or key: the outcomes in the order asked for. What has
-        entered stays.
+        """Cancel queued items by id or key. Returns the outcomes in that order; items that have
+        entered stay.
         """
     def cancel_from(self, anchor: str, *, reason: str = "") -> list[ItemCancellation]:
-        """Take back an item and all that came after it in its lane; raises `UnknownInput`."""
+        """Cancel an item and all items queued after it in its lane; raises `UnknownInput`."""
     def input(self, id: str) -> InputStatus:
-        """Where an input stands; raises `UnknownInput` if there was none of that id."""
+        """The status of an input; raises `UnknownInput`."""
     def history(self) -> list[Node]:
-        """What was said: the messages on the way to the leaf, of settled turns."""
+        """The messages of settled turns, on the path to the leaf."""
     def node(self, node_id: str) -> Node:
-        """Any node, also of a branch that was left."""
+        """Any node, also of another branch."""
     def usage(self) -> Ledger:
-        """What the conversation has cost, a turn under way included."""
+        """The usage of the conversation, including a running turn."""
     def turns(self) -> list[SettledTurn]:
-        """The receipts of all turns."""
+        """The receipts of all settled turns."""
     def conversation(self) -> Conversation:
-        """All of it, as it is stored."""
+        """The whole conversation, as it is stored."""
     def refresh(self) -> bool:
-        """Read what other handles and processes have done since; returns whether there was
-        anything.
+        """Read what other handles and processes have written; returns whether there was anything
+        new.
         """
     def events(self, cursor: str | None = None) -> Iterator[Event]:
-        """What happens in the conversation, from the beginning or after the event with that
-        cursor, until it ends.
+        """The events of the conversation, from the beginning or after a cursor, until the
+        session ends.
         """
     def view(self) -> ReadView:
-        """The conversation for plugins, hosts and people: what was said, and where it stands."""
+        """The conversation for plugins, hosts and people: messages and position."""
     def snapshot(self) -> Snapshot:
-        """The conversation for inspection: all nodes by reference, the ledger, no words."""
+        """The conversation for inspection: all nodes by reference and the ledger, without texts."""
     def stored(self, *, fresh: bool = False) -> Stored:
-        """The conversation whole, to be applied to another session; `fresh` reads all of it anew
-        from the store.
+        """The whole conversation, to apply it to another session. `fresh` reads everything from
+        the store again.
         """
     def apply(self, state: Stored, *, id: str | None = None) -> Turn | None:
-        """Stand where a stored conversation stands. What both share stays; the rest is added on
-        a branch of its own.
+        """Move to the state of a stored conversation. The shared beginning stays; the rest is
+        added as a branch.
         """
 
 class BlockingSchedules:
