@@ -183,9 +183,9 @@ async def test_what_a_process_says_wakes_too():
             "missing a required argument",
         ),
         (use("process_start", program="bake", arguments={"what": 7}), "should be"),
-        (use("process_wait", id="s-1"), "no process of this session"),
-        (use("process_cancel", id="s-1"), "no process of this session"),
-        (uses(("process_signal", {"id": "s-1", "name": "x"})), "no process of this session"),
+        (use("process_wait", id="s-1"), "not a process of this session"),
+        (use("process_cancel", id="s-1"), "not a process of this session"),
+        (uses(("process_signal", {"id": "s-1", "name": "x"})), "not a process of this session"),
     ],
 )
 async def test_what_the_model_does_wrong_is_told_to_it(call, words):

@@ -306,7 +306,7 @@ async def test_a_fork_during_a_turn_is_one_of_the_turns_before():
         sending = asyncio.ensure_future(session.send("slow"))
         await asked.wait()
         fork = await session.fork()
-        with pytest.raises(BadArguments, match="under way"):
+        with pytest.raises(BadArguments, match="a turn is running"):
             await session.branch(None)
         answer.set()
         await sending
