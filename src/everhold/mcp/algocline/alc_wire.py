@@ -1,11 +1,13 @@
-"""Statuses, snapshots and refusals as algocline writes them.
+"""The wire of the profile: declarations of tools, arguments, statuses, snapshots and refusals.
 
 Rules
-  1. Every result is one text: a JSON document with its keys in ascending order. A refusal is a
+  1. Unknown parameters are ignored, and null counts as absent, as in algocline. An argument of a
+     wrong type is an error of the protocol, raised before anything is done.
+  2. Every result is one text: a JSON document with its keys in ascending order. A refusal is a
      plain sentence.
-  2. The keys are algocline's. Added are `stats` of a session that failed, and `result` or `error`
-     in the snapshot of one that has ended. What it has no word for (a session that waits for a
-     person or a timer) is told as the default profile tells it.
+  3. The keys are algocline's. Added are `stats` of a failed session, and `result` or `error` in the
+     snapshot of an ended one. States that algocline does not have (waiting for a person or a timer)
+     are written as in the default profile.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ from everhold.mcp.algocline.query_ids import QueryNames
 from everhold.wire import dump_wire_json, query_json
 
 _PROJECT = (
-    "The project's folder, with its alc.toml; without it ALC_PROJECT_ROOT, else the"
-    " nearest from here upwards."
+    "Folder of the project, with its alc.toml. Default: ALC_PROJECT_ROOT, or else the nearest"
+    " folder with an alc.toml from the current folder upwards."
 )
 
 ProjectRoot = Annotated[str | None, Meta(description=_PROJECT)]
 
 
 class AlcTool(msgspec.Struct, frozen=True):
-    """One tool. A hint that is None is not given."""
+    """One tool. A hint that is None is left out."""
 
     name: str
     description: str
@@ -47,18 +49,16 @@ class AlcTool(msgspec.Struct, frozen=True):
 
     @property
     def verb(self) -> str:
-        """What it is called on the desk."""
+        """The name of its handler."""
         return self.name.removeprefix("alc_")
 
 
-# what hosts send as JSON text, too
+#: Parameters that some hosts send as JSON text.
 _LENIENT: Final = ("responses", "usage", "opts", "filter", "fields")
 
 
 def parse_alc_arguments(tool: AlcTool, arguments: dict[str, Any] | None) -> Any:
-    """The arguments of a call as the tool's struct; raises the protocol's error for those that do
-    not fit.
-    """
+    """The arguments of a call as the tool's struct; raises `MCPError` if they do not fit."""
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
     try:
         tool_schema.refuse_huge(tool.name, given)
@@ -96,9 +96,7 @@ def describe_alc_tool(tool: AlcTool) -> types.Tool:
 
 
 class AlcRefused(Exception):
-    """What a tool says instead of a result, in algocline's words; `code` is that of the error of
-    ours it stands for.
-    """
+    """A refusal in algocline's words. `code` is that of the corresponding error of everhold."""
 
     def __init__(self, text: str, code: str = "bad_request", hint: str = "") -> None:
         super().__init__(text)
@@ -111,37 +109,40 @@ class AlcRefused(Exception):
 
 
 def render_alc_status(status: Status, names: QueryNames, *, option: str = "") -> dict[str, JSON]:
-    """A status, as alc_run, alc_advice and alc_continue return it."""
+    """A status as alc_run, alc_advice and alc_continue return it."""
     match status:
         case Accepted(_, remaining) if remaining:
             return {"status": "accepted", "remaining": remaining}
         case Paused() if asked := render.list_model_questions(status):
-            return _asked(status.session_id, asked, names)
+            return _render_queries(status.session_id, asked, names)
         case Finished():
-            return _ended(status)
+            return _render_outcome(status)
     shown = render.render_status(status, option=option)
-    shown["next"] = _following(status.session_id, shown.get("for_people", ()))
+    shown["next"] = _describe_next(status.session_id, shown.get("for_people", ()))
     return shown
 
 
-def _following(session_id: str, people: Sequence[Mapping[str, JSON]]) -> str:
-    look = f"call alc_status with session_id {session_id!r} to see how it goes on"
+def _describe_next(session_id: str, people: Sequence[Mapping[str, JSON]]) -> str:
+    look = f"call alc_status with session_id {session_id!r} to see its progress"
     if not people:
-        return f"The session waits for something else than you; {look}."
-    typed = "; ".join(str(one["command"]) for one in people)
+        return f"The session has no question for you now; {look}."
+    commands = "; ".join(str(one["command"]) for one in people)
     return (
-        f"Only a person can answer this, you cannot: tell the user to type `{typed}`, then {look}."
+        f"Only a person can answer this, you cannot: ask the user to type `{commands}`,"
+        f" then {look}."
     )
 
 
-def _asked(session_id: str, asked: tuple[OpenQuery, ...], names: QueryNames) -> dict[str, JSON]:
+def _render_queries(
+    session_id: str, asked: tuple[OpenQuery, ...], names: QueryNames
+) -> dict[str, JSON]:
     shown: dict[str, JSON] = {"status": "needs_response", "session_id": session_id}
     if len(asked) == 1:
         return {**shown, "query_id": names[asked[0].id], **query_json(asked[0])}
     return {**shown, "queries": [{"id": names[query.id], **query_json(query)} for query in asked]}
 
 
-def _ended(status: Finished) -> dict[str, JSON]:
+def _render_outcome(status: Finished) -> dict[str, JSON]:
     match status.outcome:
         case Returned(value):
             return {"status": "completed", "result": value, "stats": render_alc_stats(status)}
@@ -152,21 +153,21 @@ def _ended(status: Finished) -> dict[str, JSON]:
 
 
 def render_alc_stats(status: Finished) -> dict[str, Any]:
-    """What a session cost. A round is a pause that was answered: what a program asks the store is
-    none.
+    """The costs of a session. Its rounds are the pauses that were answered; reads of the store are
+    not rounds.
     """
     auto = status.metrics["auto"]
     return {**status.metrics, "auto": {**auto, "rounds": auto["pauses"]}}
 
 
 def render_alc_outcome(status: Finished) -> dict[str, JSON]:
-    """How a session ended, for its snapshot."""
-    told = _ended(status)
-    return {key: told[key] for key in ("result", "error", "stats") if key in told}
+    """The outcome of a session, for its snapshot."""
+    outcome = _render_outcome(status)
+    return {key: outcome[key] for key in ("result", "error", "stats") if key in outcome}
 
 
 def rename_query_ids(snapshot: dict[str, Any], names: QueryNames, pauses: int) -> dict[str, Any]:
-    """A snapshot with algocline's query ids in place of ours, and its rounds."""
+    """A snapshot with algocline's query ids and rounds."""
     metrics = snapshot["metrics"]
     metrics["rounds"] = pauses - bool(names.open)
     current = metrics["tokens"]["current_query"]
@@ -181,7 +182,7 @@ def rename_query_ids(snapshot: dict[str, Any], names: QueryNames, pauses: int) -
 
 
 def dump_pretty(value: JSON) -> str:
-    """JSON for people: two spaces, sorted keys."""
+    """JSON with two spaces and sorted keys."""
     return json.dumps(msgspec.to_builtins(value), indent=2, sort_keys=True, ensure_ascii=False)
 
 

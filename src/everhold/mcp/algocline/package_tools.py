@@ -1,6 +1,6 @@
-"""The tools for packages, over `packages/lua`.
+"""The tools for packages: parameters, descriptions and handlers.
 
-They run in a thread, because they read files and fetch repositories.
+The handlers run in a thread, because they read files and fetch repositories.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class ProjectArgs(msgspec.Struct):
 class LinkPackageArgs(msgspec.Struct):
     path: Annotated[
         str,
-        Meta(description="Folder of a package (with an init.lua), or of a collection of packages."),
+        Meta(description="Folder of a package (with an init.lua) or of a collection of packages."),
     ]
-    name: Annotated[str | None, Meta(description="Another name; of a single package only.")] = None
-    force: Annotated[bool, Meta(description="Replace a folder that is in the way.")] = False
+    name: Annotated[str | None, Meta(description="Another name, for a single package only.")] = None
+    force: Annotated[bool, Meta(description="Replace an existing folder of that name.")] = False
     scope: Annotated[
         str | None,
         Meta(
@@ -49,29 +49,31 @@ class PackageArgs(msgspec.Struct):
 
 class ListPackagesArgs(msgspec.Struct):
     project_root: ProjectRoot = None
-    limit: Annotated[int | None, Meta(description="How many; default 50, 0 or less: all.")] = None
+    limit: Annotated[
+        int | None, Meta(description="How many packages to list. Default 50; 0 or less: all.")
+    ] = None
     sort: Annotated[
         str | None,
-        Meta(description="Fields to sort by, - before one for descending; -active,-installed_at."),
+        Meta(
+            description="Fields to sort by, with - for descending. Default: -active,-installed_at."
+        ),
     ] = None
     filter: Annotated[
         Any,
         Meta(
-            description="Fields and the values they must have.",
+            description="Fields and their required values.",
             extra_json_schema={"type": "object"},
         ),
     ] = None
-    fields: Annotated[list[str] | None, Meta(description="Exactly these fields of each.")] = None
+    fields: Annotated[list[str] | None, Meta(description="Show exactly these fields.")] = None
     verbose: Annotated[
-        str | None, Meta(description='How much of each: "summary" (default) or "full".')
+        str | None, Meta(description='Level of detail: "summary" (default) or "full".')
     ] = None
 
 
 class InstallPackageArgs(msgspec.Struct):
-    url: Annotated[
-        str, Meta(description="Absolute path of a folder, or address of a git repository.")
-    ]
-    name: Annotated[str | None, Meta(description="Another name; of a single package only.")] = None
+    url: Annotated[str, Meta(description="Absolute path of a folder, or URL of a git repository.")]
+    name: Annotated[str | None, Meta(description="Another name, for a single package only.")] = None
 
 
 class RemovePackageArgs(msgspec.Struct):
@@ -80,7 +82,7 @@ class RemovePackageArgs(msgspec.Struct):
     version: Annotated[str | None, Meta(description="Only this version.")] = None
     scope: Annotated[
         str | None,
-        Meta(description="project (default), global: what this user installed, or all."),
+        Meta(description="project (default), global (the packages of this user) or all."),
     ] = None
 
 
@@ -90,44 +92,50 @@ class OptionalPackageArgs(msgspec.Struct):
 
 
 class ScaffoldPackageArgs(msgspec.Struct):
-    name: Annotated[str, Meta(description="Name of the new package: a-z, then a-z, 0-9 and _.")]
+    name: Annotated[
+        str, Meta(description="Name of the new package: a letter a-z, then a-z, 0-9 and _.")
+    ]
     target_dir: Annotated[
-        str | None, Meta(description="Where to make its folder; default the current one.")
+        str | None, Meta(description="Where to create its folder. Default: the current folder.")
     ] = None
-    category: Annotated[str | None, Meta(description="What sort of strategy it is.")] = None
+    category: Annotated[str | None, Meta(description="The category of the strategy.")] = None
     description: Annotated[str | None, Meta(description="What it does.")] = None
 
 
 PACKAGE_TOOLS: Final = (
     AlcTool(
-        "alc_init", "Make an alc.toml in a project.", ProjectArgs, destroys=False, repeats=True
+        "alc_init", "Create an alc.toml in a project.", ProjectArgs, destroys=False, repeats=True
     ),
-    AlcTool("alc_update", "Resolve what alc.toml names, and write alc.lock.", ProjectArgs),
-    AlcTool("alc_migrate", "Turn an alc.lock from before alc.toml into both.", ProjectArgs),
+    AlcTool("alc_update", "Resolve the packages of alc.toml, and write alc.lock.", ProjectArgs),
+    AlcTool(
+        "alc_migrate",
+        "Convert an alc.lock from before alc.toml into alc.toml and a new alc.lock.",
+        ProjectArgs,
+    ),
     AlcTool(
         "alc_pkg_link",
-        "Use packages where they are: a link for this user, or an entry in the project's"
-        " alc.local.toml.",
+        "Use packages in their own folder, without a copy: by a link for this user, or by an entry"
+        " in the project's alc.local.toml.",
         LinkPackageArgs,
         destroys=False,
         repeats=True,
     ),
     AlcTool(
         "alc_pkg_unlink",
-        "Take away the link to a package; its files stay.",
+        "Remove the link to a package. Its files stay.",
         PackageArgs,
         destroys=True,
     ),
     AlcTool(
         "alc_pkg_list",
-        "List packages, with where each is found and which of a name is active.",
+        "List packages with their folders, and which package of a name is active.",
         ListPackagesArgs,
         reads=True,
     ),
     AlcTool(
         "alc_pkg_install",
         "Install a package, or a collection of packages, from a folder or a git repository."
-        " Nothing of it is run.",
+        " No code of it is run.",
         InstallPackageArgs,
         destroys=True,
         world=True,
@@ -140,21 +148,21 @@ PACKAGE_TOOLS: Final = (
     ),
     AlcTool(
         "alc_pkg_repair",
-        "Mend packages that are missing or broken, from where they came.",
+        "Repair packages that are missing or broken, from their source.",
         OptionalPackageArgs,
         destroys=True,
         world=True,
     ),
     AlcTool(
         "alc_pkg_doctor",
-        "Say which packages are whole and what is wrong with others.",
+        "Check packages, and report what is wrong with them.",
         OptionalPackageArgs,
         reads=True,
         repeats=True,
     ),
     AlcTool(
         "alc_pkg_scaffold",
-        "Make the skeleton of a new package.",
+        "Create the skeleton of a new package.",
         ScaffoldPackageArgs,
         destroys=False,
     ),
@@ -162,7 +170,7 @@ PACKAGE_TOOLS: Final = (
 
 
 def list_settings_folders() -> list[tuple[Path, str]]:
-    """Folders of packages that our own settings name, if they are there, and who names them."""
+    """The existing package folders of everhold's own settings, each with its source."""
     found = settings()
     return [
         (path, "settings")
@@ -224,5 +232,5 @@ def is_package_verb(verb: str) -> bool:
 
 
 async def run_package_verb(verb: str, given: Any) -> dict[str, JSON]:
-    """Do it, and say what was done; raises `BadPackage`, `BadPackageFile` and the like."""
+    """Run a verb in a thread and return its result; raises its errors, such as `BadPackage`."""
     return await asyncio.to_thread(_VERBS[verb], given)

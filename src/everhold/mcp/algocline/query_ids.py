@@ -1,17 +1,17 @@
 """Query ids as algocline has them, and the queries they mean.
 
-Ours never repeat within a session. There, one question is always `q-0`, a batch `q-0`, `q-1`, …,
-and the k-th question of the v-th program of a fork `f-v-k`. Both can be computed from the journal,
-so nothing is stored and nothing is lost.
+Everhold's ids never repeat in a session. In algocline a single question is always `q-0`, a batch is
+`q-0`, `q-1`, …, and question k of program v of a fork is `f-v-k`. Both can be computed from the
+journal, so nothing is stored and nothing can be lost.
 
 Rules
-  1. A question gets the smallest `q-N` that no open question has; of Lua programs, those of a
-     fork's children get `f-v-k`. A name is unique among the open questions, and stays while its
-     question is open.
-  2. A name means the open question that has it. One of our own ids means its question, unless it
-     has been a name.
-  3. What a name meant at an earlier step is known, too: it means to whoever uses it what it meant
-     when they heard it.
+  1. A question gets the smallest `q-N` that no open question has. In Lua programs, questions of the
+     children of a fork get `f-v-k`. A name is unique among the open questions, and stays the same
+     while its question is open.
+  2. A name means the open question that has it. An id of everhold means its question, unless it was
+     used as a name.
+  3. The meanings at an earlier step are known too: a name means what it meant when the client last
+     saw the session.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class QueryNames:
     ) -> None:
         self.all: dict[int, str] = {}
         self.open: dict[str, int] = {}
-        self.answered: dict[str, QueryAnswer] = {}  # what was last answered under each name
-        self.latest: list[str] = []  # names of what was answered last
-        self.said: dict[int, QueryAnswer] = {}  # every answer, by the number of its question
-        self._since: dict[int, int] = {}  # the delivery in which each was asked
+        self.answered: dict[str, QueryAnswer] = {}  # name -> the last answer under it
+        self.latest: list[str] = []  # names of the questions answered last
+        self.said: dict[int, QueryAnswer] = {}  # number of a question -> its answer
+        self._since: dict[int, int] = {}  # number of a question -> the delivery that asked it
         self._places = _Places()
         self._lua = lua
         for step in read_steps(deliveries):
@@ -47,19 +47,19 @@ class QueryNames:
         self._close(kept)
 
     def __getitem__(self, query_id: str) -> str:
-        """The name of one of our ids; the id itself if it has none."""
+        """The name of an id of everhold, or the id itself if it has no name."""
         q = parse_query_number(query_id)
         return query_id if q is None else self.all.get(q, query_id)
 
     def meant(self, name: str) -> int | None:
-        """The open question of this name, or with this id of ours."""
+        """The number of the open question with this name or id."""
         if name in self.open or name in self.answered:
             return self.open.get(name)
         q = parse_query_number(name)
         return q if q in self.open.values() else None
 
     def is_of_now(self, answer: QueryAnswer) -> bool:
-        """Whether what was answered was asked together with something that is still open."""
+        """Whether the answered question was asked together with one that is still open."""
         return self._since[answer.q] in {self._since[q] for q in self.open.values()}
 
     def _fold(self, step: JournalStep) -> None:
@@ -95,8 +95,9 @@ class QueryNames:
 
 
 class _Places:
-    """Which child of its fork each strand of a Lua program is: children of one fork are first heard
-    of together.
+    """The place of each strand of a Lua program among the children of its fork.
+
+    All children of one fork appear first in the same delivery.
     """
 
     def __init__(self) -> None:
@@ -117,14 +118,14 @@ class _Places:
         return self._places[strand]
 
     def asked(self, strand: str) -> int:
-        """How many questions it has asked before."""
+        """How many questions the strand has asked before this one."""
         before = self._asked.get(strand, 0)
         self._asked[strand] = before + 1
         return before
 
 
 def read_query_names(record: SessionRecord) -> QueryNames:
-    """The names in a session, from its whole journal."""
+    """The names in a session, from its complete journal."""
     kept = [
         msgspec.convert(letter.body, QueryAnswer)
         for letter in record.letters
@@ -134,14 +135,15 @@ def read_query_names(record: SessionRecord) -> QueryNames:
 
 
 def read_query_names_at(record: SessionRecord, step: int) -> QueryNames:
-    """The names as they were at a step."""
+    """The names at a step."""
     then = [delivery for delivery in record.deliveries if delivery.n <= step]
     return QueryNames(then, lua=is_lua_ref(record.birth.program))
 
 
 async def load_open_names(store: Store, session_id: str) -> tuple[SessionRecord, QueryNames]:
-    """A session and the names of its open questions; the whole journal is read only if that is
-    needed to know them.
+    """A session and the names of its open questions.
+
+    The complete journal is read only if the names depend on it.
     """
     record = await store.load(session_id, since=-1)
     if record.head.ended or record.letters or not _asked_together(record):
@@ -150,7 +152,7 @@ async def load_open_names(store: Store, session_id: str) -> tuple[SessionRecord,
 
 
 def _asked_together(record: SessionRecord) -> bool:
-    """Whether all that is open was asked in the last step, by the program itself."""
+    """Whether the last step asked all open questions, outside a fork."""
     opened = find_open_queries(record.deliveries).values()
     return all(
         entry.n == record.head.n and "." not in entry.query.key.rpartition(":")[0]

@@ -1,10 +1,9 @@
-"""alc:// addresses: two files of types, packages, cards and logs. Scenarios and evaluations come
-with a later version.
+"""alc:// addresses: types, packages, cards and logs. Scenarios and evaluations do not exist yet.
 
 Rules
-  1. An address is `alc://<service>/<path>?<query>`; nothing in it is decoded. `.` and `..` lead
-     nowhere, and a name holds none of `& = ? / %` and no space.
-  2. A parameter that is unknown, unreadable or beyond its limit is refused before anything is read.
+  1. An address is `alc://<service>/<path>?<query>`, without percent-encoding. `.` and `..` are
+     refused, and a name has none of `& = ? / %` and no space.
+  2. An unknown, unreadable or too large parameter is refused before anything is read.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from everhold.ports.store import Store
 
 LUA_MIME_TYPE: Final = "text/x-lua"
 JSON_MIME_TYPE: Final = "application/json"
-#: What protocols before 2026-07-28 call a resource that is not there.
+#: The error code of a missing resource in protocols before 2026-07-28.
 NOT_FOUND: Final = -32002
 
 _SERVICES: Final = ("types", "packages", "cards", "scenarios", "eval", "logs")
@@ -35,7 +34,7 @@ _LOG: Final = {"limit": (50, 10_000), "max_chars": (20_000, 1_000_000)}
 _SAMPLES: Final = {"offset": (0, 10_000_000), "limit": (100, 10_000)}
 
 RESOURCES: Final = (
-    (scaffold.STUBS_FILE, "Types of everything under `alc`, for editors of Lua"),
+    (scaffold.STUBS_FILE, "Types of all functions of `alc`, for Lua editors"),
     (scaffold.SHAPES_FILE, "Types of the package alc_shapes, if it is installed"),
 )
 TEMPLATES: Final = (
@@ -45,25 +44,25 @@ TEMPLATES: Final = (
         "The main file of an installed package",
         LUA_MIME_TYPE,
     ),
-    ("alc://packages/{name}/meta", "package-meta", "What a package says of itself", JSON_MIME_TYPE),
+    ("alc://packages/{name}/meta", "package-meta", "The metadata of a package", JSON_MIME_TYPE),
     ("alc://cards/{card_id}", "card", "A card: an immutable record of a run", JSON_MIME_TYPE),
     (
         "alc://cards/{card_id}/samples",
         "card-samples",
-        "Rows of a card (?offset=N&limit=M)",
+        "The samples of a card (?offset=N&limit=M)",
         JSON_MIME_TYPE,
     ),
-    ("alc://scenarios/{name}", "scenario", "A scenario; comes with a later version", LUA_MIME_TYPE),
+    ("alc://scenarios/{name}", "scenario", "A scenario; not available yet", LUA_MIME_TYPE),
     (
         "alc://eval/{result_id}",
         "eval-result",
-        "Result of an evaluation; comes with a later version",
+        "Result of an evaluation; not available yet",
         JSON_MIME_TYPE,
     ),
     (
         "alc://logs/{session_id}",
         "session-log",
-        "Transcript of a session that has ended (?max_chars=N)",
+        "Transcript of an ended session (?max_chars=N)",
         JSON_MIME_TYPE,
     ),
 )
@@ -86,48 +85,48 @@ def list_resource_templates() -> list[types.ResourceTemplate]:
 
 
 class AlcResources:
-    """Reads what is at an address."""
+    """Reads resources by address."""
 
     def __init__(self, holder: RuntimeHolder) -> None:
         self._holder = holder
 
     async def read(self, uri: str) -> tuple[str, str]:
-        """The text at an address and its type; raises the protocol's error."""
-        service, parts, query = _parsed(uri)
+        """The text at an address and its MIME type; raises `MCPError`."""
+        service, parts, query = _parse_address(uri)
         try:
             match service, parts:
                 case "types", [scaffold.STUBS_FILE | scaffold.SHAPES_FILE as name]:
-                    _parameters(uri, query, {})
+                    _read_parameters(uri, query, {})
                     return self._types(uri, name), LUA_MIME_TYPE
                 case "packages", [name, "init.lua" | "meta" as what]:
-                    _named("package name", name, uri)
-                    _parameters(uri, query, {})
+                    _check_name("package name", name, uri)
+                    _read_parameters(uri, query, {})
                     return self._package(uri, name, what)
                 case "cards", [card_id]:
-                    _named("card_id", card_id, uri)
-                    _parameters(uri, query, {})
+                    _check_name("card_id", card_id, uri)
+                    _read_parameters(uri, query, {})
                     return alc_wire.dump_compact(await self._card(card_id)), JSON_MIME_TYPE
                 case "cards", [card_id, "samples"]:
-                    _named("card_id", card_id, uri)
+                    _check_name("card_id", card_id, uri)
                     return await self._samples(
-                        card_id, **_parameters(uri, query, _SAMPLES)
+                        card_id, **_read_parameters(uri, query, _SAMPLES)
                     ), JSON_MIME_TYPE
                 case "logs", [session_id]:
-                    _named("session_id", session_id, uri)
+                    _check_name("session_id", session_id, uri)
                     return await self._log(
-                        session_id, _parameters(uri, query, _LOG)["max_chars"]
+                        session_id, _read_parameters(uri, query, _LOG)["max_chars"]
                     ), JSON_MIME_TYPE
                 case (("scenarios" | "eval"), [name]):
-                    _named(
+                    _check_name(
                         "scenario name" if service == "scenarios" else "eval result_id", name, uri
                     )
-                    _parameters(uri, query, {})
-                    _later(uri)
+                    _read_parameters(uri, query, {})
+                    _raise_not_available(uri)
         except (EverholdError, AlcRefused) as error:
             raise MCPError(
                 code=types.INTERNAL_ERROR, message=str(error), data={"uri": uri, "code": error.code}
             ) from None
-        _absent(uri)
+        _raise_not_found(uri)
 
     def _types(self, uri: str, name: str) -> str:
         """As it stands in the home, where somebody may have put a newer one; ours are always
@@ -136,13 +135,13 @@ class AlcResources:
         try:
             return (paths.get_alc_home().types / name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            return scaffold.load_stubs() if name == scaffold.STUBS_FILE else _absent(uri)
+            return scaffold.load_stubs() if name == scaffold.STUBS_FILE else _raise_not_found(uri)
 
     def _package(self, uri: str, name: str, what: str) -> tuple[str, str]:
         folders = self._holder.folders
         found = folder.find_package(name, folders.all, folders.all)
         if found is None or found.main is None:
-            _absent(uri)
+            _raise_not_found(uri)
         if what == "meta":
             return alc_wire.dump_compact(
                 {**msgspec.to_builtins(read_package_meta(found.main)), "name": name}
@@ -181,7 +180,7 @@ class AlcResources:
 # ---- addresses
 
 
-def _parsed(uri: str) -> tuple[str, list[str], dict[str, str]]:
+def _parse_address(uri: str) -> tuple[str, list[str], dict[str, str]]:
     scheme, mark, rest = uri.partition("://")
     if scheme != "alc" or not mark:
         _refuse(f"invalid scheme: expected alc://, got {uri}")
@@ -205,19 +204,19 @@ def _parsed(uri: str) -> tuple[str, list[str], dict[str, str]]:
     return parts[0], parts[1:], query
 
 
-def _parameters(
+def _read_parameters(
     uri: str, query: dict[str, str], known: dict[str, tuple[int, int]]
 ) -> dict[str, int]:
-    """The parameters of an address, each as it was given or as it usually is."""
+    """The parameters of an address, with defaults for absent ones."""
     if query and not known:
         _refuse(f"query params not supported on {uri}")
-    found = {name: usual for name, (usual, _) in known.items()}
+    found = {name: default for name, (default, _) in known.items()}
     for name, text in query.items():
         if name not in known:
             _refuse(f"unsupported query param '{name}' on {uri}")
         if not (text.isascii() and text.isdigit()) or len(text) > 18:
             _refuse(
-                f"invalid query param '{name}={text}' on {uri}: it should be a whole number from 0"
+                f"invalid query param '{name}={text}' on {uri}: expected a whole number, 0 or more"
             )
         found[name] = int(text)
         most = known[name][1]
@@ -226,7 +225,7 @@ def _parameters(
     return found
 
 
-def _named(kind: str, name: str, uri: str) -> None:
+def _check_name(kind: str, name: str, uri: str) -> None:
     for letter in name:
         if letter in _RESERVED:
             _refuse(f"{kind} '{name}' on {uri} contains reserved character '{letter}'")
@@ -236,12 +235,12 @@ def _refuse(words: str) -> NoReturn:
     raise MCPError(code=types.INVALID_PARAMS, message=words)
 
 
-def _absent(uri: str) -> NoReturn:
+def _raise_not_found(uri: str) -> NoReturn:
     raise MCPError(code=NOT_FOUND, message=f"resource not found: {uri}", data={"uri": uri})
 
 
-def _later(uri: str) -> NoReturn:
-    words = f"{uri} cannot be read yet: scenarios and evaluations come with a later version"
+def _raise_not_available(uri: str) -> NoReturn:
+    words = f"{uri} cannot be read: scenarios and evaluations come with a later version"
     raise MCPError(
         code=types.INTERNAL_ERROR, message=words, data={"uri": uri, "code": "comes_later"}
     )

@@ -1,4 +1,7 @@
-"""The protocol of the profile: tools and resources; no prompts, no structured results."""
+"""Tools and resources of one server of this profile.
+
+It has no prompts, and its results have no structured content.
+"""
 
 from __future__ import annotations
 
@@ -31,36 +34,29 @@ if TYPE_CHECKING:
 log = logging.getLogger("everhold")
 
 INSTRUCTIONS: Final = (
-    "Runs reasoning strategies that pause wherever they need a model, and you are that model."
-    " alc_advice applies a"
-    " strategy to a task, alc_run runs Lua code; both return status needs_response with prompts."
-    " Answer each prompt"
-    " honestly and on its own, send the answers with alc_continue, and repeat until status is"
-    " completed; then report"
-    " `result`.\n\n"
-    "Sessions are kept on disk and survive restarts: alc_status lists those that wait, with"
-    ' pending_filter "full" it'
-    " shows their prompts again. alc_log_view, alc_note and alc_stats look at sessions that have"
-    " ended."
-    " alc_pkg_list, alc_pkg_install, alc_pkg_link, alc_pkg_unlink, alc_pkg_remove,"
-    " alc_pkg_repair, alc_pkg_doctor and"
-    " alc_pkg_scaffold manage packages; alc_init, alc_update and alc_migrate a project's"
-    " alc.toml and alc.lock;"
-    " alc_info says where everything is."
+    "This server runs reasoning strategies that pause when they need a model, and you are that"
+    " model. alc_advice applies a strategy to a task, alc_run runs Lua code. Both return status"
+    " needs_response with questions. Answer each question honestly and by itself, send the answers"
+    " with alc_continue, and repeat until the status is completed. Then report `result`.\n\n"
+    "Sessions are stored on disk and survive restarts. alc_status lists the sessions that have not"
+    ' ended; with pending_filter "full" it shows their questions again. alc_log_view, alc_note and'
+    " alc_stats read the logs of sessions that have ended. alc_pkg_list, alc_pkg_install,"
+    " alc_pkg_link, alc_pkg_unlink, alc_pkg_remove, alc_pkg_repair, alc_pkg_doctor and"
+    " alc_pkg_scaffold manage packages. alc_init, alc_update and alc_migrate manage a project's"
+    " alc.toml and alc.lock. alc_info shows where everything is."
 )
-
 
 TOOLS: Final = (*SESSION_TOOLS, *PACKAGE_TOOLS)
 BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 
 
 class AlcFront(McpFront):
-    """What a server of the profile does with the requests of its clients."""
+    """Handles the requests of the clients of a server with this profile."""
 
     def __init__(self, holder: RuntimeHolder, observer: ProgressObserver) -> None:
         super().__init__(holder, observer)
-        self._told = ReportedSteps()
-        self._shelf = resource.AlcResources(holder)
+        self._reported = ReportedSteps()
+        self._resources = resource.AlcResources(holder)
 
     async def open(self) -> None:
         for words in list_unheeded_variables():
@@ -92,10 +88,10 @@ class AlcFront(McpFront):
         if tool is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name!r}")
         given = parse_alc_arguments(tool, params.arguments)
-        # before anything else is told
-        heard = self._told.of(getattr(given, "session_id", None) or "")
+        # read now, because other calls may report later steps meanwhile
+        heard = self._reported.of(getattr(given, "session_id", None) or "")
         try:
-            text, telling = await self._finish(self._done(context, tool, given, heard))
+            text, reported = await self._finish(self._run_alc_tool(context, tool, given, heard))
         except AlcRefused as error:
             return _refused(error)
         except EverholdError as error:
@@ -103,11 +99,11 @@ class AlcFront(McpFront):
         except Exception as error:
             log.exception("the tool %s failed", tool.name)
             return _refused(AlcRefused(f"{type(error).__name__}: {error}"[:2000], "internal"))
-        for session_id, step in telling.items():  # nobody cut the call off: the client hears of it
-            self._told.note(session_id, step)
+        for session_id, step in reported.items():  # the call was not cancelled: the client gets it
+            self._reported.note(session_id, step)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
-    async def _done(
+    async def _run_alc_tool(
         self, context: RequestContext, tool: AlcTool, given: Any, heard: int
     ) -> tuple[str, dict[str, int]]:
         if is_package_verb(tool.verb):
@@ -116,7 +112,7 @@ class AlcFront(McpFront):
             self.holder, self.observer, await self.holder.runtime(), context, heard
         )
         verb = "continue_" if tool.verb == "continue" else tool.verb
-        return await getattr(tool_call, verb)(given), tool_call.telling
+        return await getattr(tool_call, verb)(given), tool_call.reported
 
     # ---- resources
 
@@ -134,13 +130,13 @@ class AlcFront(McpFront):
         self, context: RequestContext, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         uri = str(params.uri)
-        text, mime = await self._shelf.read(uri)
+        text, mime = await self._resources.read(uri)
         page = types.TextResourceContents(uri=uri, mime_type=mime, text=text)
         return types.ReadResourceResult(contents=[page])
 
 
 def _refused(error: AlcRefused) -> types.CallToolResult:
-    """A plain sentence; its code and its hint are beside it, for those who look."""
+    """A refusal as plain text. Its code and hint are in `_meta`."""
     meta = {"everhold/code": error.code} | ({"everhold/hint": error.hint} if error.hint else {})
     words = types.TextContent(type="text", text=str(error))
     return types.CallToolResult(content=[words], is_error=True, _meta=meta)

@@ -1,13 +1,12 @@
-"""What the tools for sessions do, in verbs of the runtime.
+"""The tools for sessions and logs: parameters, descriptions and handlers.
 
 Rules
-  1. What is asked may be answered by a model only if it is an `llm` question; the others have no
-     name here.
-  2. Answers in one call are all taken or none.
-  3. As names repeat, a name means what it meant when this process last told of the session: an
-     answer that comes twice, or too late, never lands on a question that nobody has seen. The same
-     again returns where the session stands. Where this process has told nothing of the session yet,
-     what is word for word the last answer is that one again.
+  1. A model answers `llm` questions only. Other questions have no id in this profile.
+  2. All answers of a call are recorded, or none.
+  3. Query ids repeat, so an id means what it meant when this process last reported the session. An
+     answer that comes twice or too late is never recorded for a later question. The same answer
+     again returns the status. After a restart, a call whose words equal the last answer counts as
+     that answer sent again.
 """
 
 from __future__ import annotations
@@ -65,13 +64,15 @@ SessionName = Annotated[
 
 class AlcRunArgs(msgspec.Struct):
     code: Annotated[
-        str | None, Meta(description="Lua code; `return` its result. It sees `ctx` and `alc`.")
+        str | None, Meta(description="Lua code. It `return`s its result, and uses `ctx` and `alc`.")
     ] = None
     code_file: Annotated[
-        str | None, Meta(description="Instead of code: path of a .lua file of the project.")
+        str | None,
+        Meta(description="Path of a .lua file in the project, to run instead of `code`."),
     ] = None
     ctx: Annotated[
-        Any, Meta(description="What the code sees as `ctx`; `ctx.budget` limits what it may spend.")
+        Any,
+        Meta(description="The value of `ctx` in the code. `ctx.budget` limits what it may spend."),
     ] = None
     project_root: ProjectRoot = None
 
@@ -79,13 +80,15 @@ class AlcRunArgs(msgspec.Struct):
 class AdviceArgs(msgspec.Struct):
     strategy: Annotated[
         str,
-        Meta(description="Name of a package or a built-in strategy; alc_pkg_list lists packages."),
+        Meta(
+            description="Name of a package or a built-in strategy. alc_pkg_list lists the packages."
+        ),
     ]
-    task: Annotated[str | None, Meta(description="What to think about.")] = None
+    task: Annotated[str | None, Meta(description="The task for the strategy.")] = None
     opts: Annotated[
         Any,
         Meta(
-            description="More of what the strategy sees in its ctx.",
+            description="More values for the `ctx` of the strategy.",
             extra_json_schema={"type": "object"},
         ),
     ] = None
@@ -98,60 +101,63 @@ class AlcUsage(msgspec.Struct):
 
 
 class AlcResponse(msgspec.Struct):
-    query_id: Annotated[str, Meta(description="Which question: its query_id or id.")]
+    query_id: Annotated[str, Meta(description="The `query_id` or `id` of the question.")]
     response: Annotated[str, Meta(description="Your answer.")]
-    usage: Annotated[AlcUsage | None, Meta(description="Tokens it cost, if you know them.")] = None
+    usage: Annotated[
+        AlcUsage | None, Meta(description="Tokens that the answer cost, if you know them.")
+    ] = None
 
 
 class ContinueArgs(msgspec.Struct):
     session_id: SessionName
     response: Annotated[str | None, Meta(description="Your answer to one question.")] = None
     query_id: Annotated[
-        str | None, Meta(description="Which question; needed if several are open.")
+        str | None,
+        Meta(description="The `query_id` of the question. Required if several are open."),
     ] = None
     usage: Annotated[
-        AlcUsage | None, Meta(description="Tokens the answer cost, if you know them.")
+        AlcUsage | None, Meta(description="Tokens that the answer cost, if you know them.")
     ] = None
     responses: Annotated[
         list[AlcResponse] | None,
-        Meta(
-            description="Answers to several questions at once; all are parse_alc_arguments or none."
-        ),
+        Meta(description="Answers to several questions. All are recorded, or none."),
     ] = None
 
 
 class AlcStatusArgs(msgspec.Struct):
     session_id: Annotated[
-        str | None, Meta(description="Only this session; without it, all that have not ended.")
+        str | None,
+        Meta(description="Only this session. Without it, all sessions that have not ended."),
     ] = None
     pending_filter: Annotated[
         Any,
         Meta(
-            description='Show open questions: "meta", "preview", "full", or an object of what to'
-            " show"
-            ' ({"query_id": true, "prompt": {"mode": "preview", "chars": 80}}).',
+            description='Show open questions: "meta", "preview", "full", or an object that selects'
+            ' fields ({"query_id": true, "prompt": {"mode": "preview", "chars": 80}}).',
         ),
     ] = UNSET
-    include_history: Annotated[bool, Meta(description="Also the newest ten exchanges.")] = False
+    include_history: Annotated[
+        bool, Meta(description="Also show the newest ten questions and answers.")
+    ] = False
 
 
 class AddNoteArgs(msgspec.Struct):
     session_id: SessionName
-    content: Annotated[str, Meta(description="What to note.")]
-    title: Annotated[str | None, Meta(description="A title for it.")] = None
+    content: Annotated[str, Meta(description="The text of the note.")]
+    title: Annotated[str | None, Meta(description="A title for the note.")] = None
 
 
 class ViewLogArgs(msgspec.Struct):
     session_id: Annotated[
-        str | None, Meta(description="The log of this session; without it, logs are listed.")
+        str | None, Meta(description="Show the log of this session. Without it, list logs.")
     ] = None
-    limit: Annotated[NonNegativeInt | None, Meta(description="How many to list; default 50.")] = (
-        None
-    )
+    limit: Annotated[
+        NonNegativeInt | None, Meta(description="How many logs to list. Default 50.")
+    ] = None
     max_chars: Annotated[
         NonNegativeInt | None,
         Meta(
-            description="Longest log; the oldest rounds are left out. Default 100000, 0: no limit."
+            description="Longest log in bytes, without the oldest rounds. Default 100000, 0: any."
         ),
     ] = None
 
@@ -160,7 +166,7 @@ class LogStatsArgs(msgspec.Struct):
     strategy: Annotated[str | None, Meta(description="Only sessions of this strategy.")] = None
     days: Annotated[
         NonNegativeInt | None,
-        Meta(description="Only sessions that ended in the last so many days."),
+        Meta(description="Only sessions that ended in this number of days before now."),
     ] = None
 
 
@@ -168,41 +174,38 @@ class NoArgs(msgspec.Struct):
     pass
 
 
-_LOOP = (
-    "Returns status needs_response (answer with alc_continue), completed (`result`), or error."
-    " Sessions are kept on"
-    " disk: they survive restarts, and alc_status shows what is open."
+_STATUSES: Final = (
+    "The status of the result is needs_response (answer with alc_continue), completed (see"
+    " `result`) or error. Sessions are stored on disk: they survive restarts, and alc_status shows"
+    " their open questions."
 )
 
 SESSION_TOOLS: Final = (
     AlcTool(
         "alc_run",
-        "Run Lua code that may ask you (alc.llm). It runs until it needs you: answer each prompt"
-        " yourself with"
-        f" alc_continue until status is completed. Give code or code_file. {_LOOP} It runs in a"
-        " sandbox without files"
-        " or network.",
+        "Run Lua code that can ask you questions (alc.llm). It runs until it has questions: answer"
+        " each of them yourself with alc_continue, until the status is completed. Give code or"
+        f" code_file. {_STATUSES} The code runs in a sandbox without files or network.",
         AlcRunArgs,
     ),
     AlcTool(
         "alc_advice",
         "Apply an installed package or a built-in strategy (such as reflect, panel, cot) to a"
-        " task. Answer each prompt"
-        f" it returns yourself with alc_continue until status is completed. {_LOOP}",
+        " task. Answer each question that it returns yourself with alc_continue, until the status"
+        f" is completed. {_STATUSES}",
         AdviceArgs,
     ),
     AlcTool(
         "alc_continue",
-        "Answer open questions of a session, one (`response`, with `query_id` if several are"
-        " open) or several"
-        f" (`responses`); the program then goes on. {_LOOP} accepted: kept, and others are still"
-        " open. Sending the"
-        " same answer again is harmless.",
+        "Answer open questions of a session: one (`response`, with `query_id` if several are open)"
+        f" or several (`responses`). The program then continues. {_STATUSES} accepted: the answers"
+        " are recorded, and other questions are still open. Sending the same answer again changes"
+        " nothing.",
         ContinueArgs,
     ),
     AlcTool(
         "alc_status",
-        "Show sessions that have not ended, or one session, also after its end. pending_filter"
+        "Show the sessions that have not ended, or one session, also after its end. pending_filter"
         " shows open questions.",
         AlcStatusArgs,
         reads=True,
@@ -210,32 +213,33 @@ SESSION_TOOLS: Final = (
     AlcTool("alc_note", "Add a note to the log of a session that has ended.", AddNoteArgs),
     AlcTool(
         "alc_log_view",
-        "List logs of sessions that have ended, or show one with its transcript.",
+        "List logs of sessions that have ended, or show one log with its transcript.",
         ViewLogArgs,
         reads=True,
     ),
     AlcTool(
         "alc_stats",
-        "What sessions cost, strategy by strategy, from their logs.",
+        "Show the costs of sessions by strategy, from their logs.",
         LogStatsArgs,
         reads=True,
     ),
-    AlcTool("alc_info", "Version, folders and search paths.", NoArgs, reads=True),
+    AlcTool("alc_info", "Show the version, folders and search paths.", NoArgs, reads=True),
 )
 
 
-#: Sessions in a list of those that have not ended, the newest.
+#: Sessions in a list of those that have not ended. The newest are listed.
 MAX_LISTED: Final = 100
 _LIVE: Final = (SessionState.RUNNING, SessionState.PAUSED)
 _WAIT: Final = DEFAULT_WAIT_SECONDS
 
 
 class ReportedSteps:
-    """Which step of each session clients of this process have been told of; of the sessions told of
-    last.
+    """The last step of each session that this process has reported to a client.
+
+    The oldest entries are dropped.
     """
 
-    MOST: Final = 10_000
+    MAX_SESSIONS: Final = 10_000
 
     def __init__(self) -> None:
         self._steps: dict[str, int] = {}
@@ -246,12 +250,12 @@ class ReportedSteps:
     def note(self, session_id: str, step: int) -> None:
         self._steps.pop(session_id, None)
         self._steps[session_id] = step
-        if len(self._steps) > self.MOST:
+        if len(self._steps) > self.MAX_SESSIONS:
             del self._steps[next(iter(self._steps))]
 
 
 class AlcToolHandlers:
-    """One call's way to the runtime."""
+    """Handles one call."""
 
     def __init__(
         self,
@@ -264,22 +268,22 @@ class AlcToolHandlers:
         self._holder = holder
         self._runtime = runtime
         self._context = context
-        self._heard = heard  # the step of the session up to which its client knew it when it called
-        self._common = ToolCall(holder, observer, runtime, context)
-        self.telling: dict[str, int] = {}  # which steps of which sessions the result tells of
+        self._heard = heard  # the last step of the session that its client knew when it called
+        self._call = ToolCall(holder, observer, runtime, context)
+        self.reported: dict[str, int] = {}  # session -> the last step that the result reports
 
-    # ---- begin
+    # ---- start
 
     async def run(self, given: AlcRunArgs) -> str:
         code = self._code(given.code, given.code_file)
         ctx = {} if given.ctx is None else given.ctx
-        # a program's ctx is an object to us: unwrap it on its first line
+        # our ctx is always an object: another value is wrapped, and unwrapped on the first line
         if not isinstance(ctx, dict):
             code = f"ctx = ctx.value; {code}"
             ctx = {"value": ctx}
         found = _roots(given.project_root)
         call = LuaProgram.text(code, ctx, roots=self._holder.folders.all)
-        return await self._begun(call, ctx, "alc_run", None, given.project_root, found)
+        return await self._start(call, ctx, "alc_run", None, given.project_root, found)
 
     def _code(self, code: str | None, file: str | None) -> str:
         if code is not None and file is not None:
@@ -296,7 +300,7 @@ class AlcToolHandlers:
                     f"Failed to read {file}: {error}", error.code, error.hint
                 ) from None
         if len((code or "").encode("utf-8", "surrogatepass")) > MAX_CODE_BYTES:
-            raise AlcRefused(f"The code is longer than {MAX_CODE_BYTES} bytes.")
+            raise AlcRefused(f"The code is longer than the limit of {MAX_CODE_BYTES} bytes.")
         return code or ""
 
     async def advice(self, given: AdviceArgs) -> str:
@@ -312,7 +316,7 @@ class AlcToolHandlers:
             else program(**{name: ctx[name] for name in ctx if name != "budget"})
         )
         title = instructions.make_session_title(given.strategy, ctx)
-        return await self._begun(call, ctx, title, given.strategy, given.project_root, found)
+        return await self._start(call, ctx, title, given.strategy, given.project_root, found)
 
     def _program(self, name: str, found: PackageRoots) -> Any:
         try:
@@ -325,7 +329,7 @@ class AlcToolHandlers:
                 words, error.code, _NO_PACKAGE if isinstance(error, NotAllowed) else error.hint
             ) from None
 
-    async def _begun(
+    async def _start(
         self,
         call: Call[Any],
         ctx: dict[str, Any],
@@ -336,7 +340,7 @@ class AlcToolHandlers:
     ) -> str:
         metadata = {} if strategy is None else {"strategy": strategy}
         metadata |= {} if paths.is_log_enabled() else transcripts.UNLOGGED_LABELS
-        if found.pinned:  # else it finds the same without its project
+        if found.pinned:  # otherwise a resumed session finds the same packages without its project
             metadata[PROJECT_KEY] = str(paths.find_project_root(project))
         status = await self._runtime.start(
             call,
@@ -346,7 +350,7 @@ class AlcToolHandlers:
             budget=Budget.read(ctx.get("budget")),
             wait=0,
         )
-        shown = await self._settled(status, seen=-1)
+        shown = await self._settle(status, seen=-1)
         if missing := [
             f"{root.folder} does not exist" for root in found.all[:-1] if not root.folder.is_dir()
         ]:
@@ -380,7 +384,7 @@ class AlcToolHandlers:
             record = await self._runtime.store.load(session_id)
             known = read_query_names(record)
         if (record.head.ended or self._heard < 0) and is_repeated(known, said):
-            return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
+            return await self._settle(await self._runtime.status(session_id), seen=record.head.n)
         if record.head.ended:
             raise UnknownSession(session_id)
         taken = match_answers(
@@ -389,28 +393,26 @@ class AlcToolHandlers:
             read_query_names_at(record, self._heard) if is_behind and self._heard >= 0 else None,
         )
         if not taken:
-            return await self._settled(await self._runtime.status(session_id), seen=record.head.n)
+            return await self._settle(await self._runtime.status(session_id), seen=record.head.n)
         by = elicitation.describe_client(self._context)
         try:
             status = await self._runtime.answer_many(session_id, taken, by=by, wait=0)
-        except (AnswerConflict, QueryClosed) as error:  # somebody was quicker
+        except (AnswerConflict, QueryClosed) as error:  # another answer came first
             words = f"Continue failed: already responded to query_id: {known[error.query_id]}"
             raise AlcRefused(words, error.code, error.hint) from None
-        return await self._settled(status, seen=record.head.n)
+        return await self._settle(status, seen=record.head.n)
 
-    async def _settled(self, status: Status, *, seen: int) -> dict[str, JSON]:
-        """Wait for what moves by itself; then where the session stands, and its log if it has
-        ended.
-        """
-        standing = await self._common.settle(status, "", seen=seen, wait=_WAIT)
+    async def _settle(self, status: Status, *, seen: int) -> dict[str, JSON]:
+        """Wait until the session ends or has questions. Write its log if it has ended."""
+        standing = await self._call.settle(status, "", seen=seen, wait=_WAIT)
         status = standing.status
         record, known = await load_open_names(self._runtime.store, status.session_id)
         warning = transcripts.write_transcript(record) if isinstance(status, Finished) else ""
         shown = alc_wire.render_alc_status(status, known, option=self._holder.option)
-        self.telling[status.session_id] = record.head.n
+        self.reported[status.session_id] = record.head.n
         return {**shown, "transcript_warning": warning} if warning else shown
 
-    # ---- look
+    # ---- status
 
     async def status(self, given: AlcStatusArgs) -> str:
         try:
@@ -425,7 +427,7 @@ class AlcToolHandlers:
             except UnknownSession as error:
                 words = f"session '{given.session_id}' not found (may have completed)"
                 raise AlcRefused(words, error.code, _NOT_FOUND) from None
-            self.telling[record.birth.id] = record.head.n
+            self.reported[record.birth.id] = record.head.n
             return alc_wire.dump_pretty(self._snapshot(record, pending, given.include_history))
         return await self._listed(pending, given.include_history)
 
@@ -435,16 +437,16 @@ class AlcToolHandlers:
             row.birth.id async for row in iterate_sessions(store, SessionFilter(state=_LIVE))
         ]
         records = [await store.load(session_id) for session_id in ids[:MAX_LISTED]]
-        self.telling = (
+        self.reported = (
             {record.birth.id: record.head.n for record in records} if pending is not None else {}
         )
-        told: dict[str, JSON] = {
+        listed: dict[str, JSON] = {
             "active_sessions": len(ids),
             "sessions": [self._snapshot(record, pending, history) for record in records],
         }
         if len(ids) > MAX_LISTED:
-            told["truncated"] = True
-        return alc_wire.dump_pretty(told) if ids else alc_wire.dump_compact(told)
+            listed["truncated"] = True
+        return alc_wire.dump_pretty(listed) if ids else alc_wire.dump_compact(listed)
 
     def _snapshot(
         self, record: SessionRecord, pending: PendingFilter | None, history: bool
@@ -468,22 +470,22 @@ class AlcToolHandlers:
     # ---- logs
 
     async def note(self, given: AddNoteArgs) -> str:
-        await self._caught_up()
+        await self._write_missing_logs()
         return alc_wire.dump_compact(
             transcripts.add_log_note(given.session_id, given.content, given.title)
         )
 
     async def log_view(self, given: ViewLogArgs) -> str:
-        await self._caught_up()
+        await self._write_missing_logs()
         if given.session_id is not None:
             return transcripts.read_log(given.session_id, given.max_chars)
         return alc_wire.dump_compact(transcripts.list_logs(given.limit))
 
     async def stats(self, given: LogStatsArgs) -> str:
-        await self._caught_up()
+        await self._write_missing_logs()
         return alc_wire.dump_compact(transcripts.compute_log_stats(given.strategy, given.days))
 
-    async def _caught_up(self) -> None:
+    async def _write_missing_logs(self) -> None:
         await transcripts.write_missing_transcripts(self._runtime.store, self._runtime.clock.now())
 
     # ---- folders
@@ -491,7 +493,7 @@ class AlcToolHandlers:
     async def info(self, given: NoArgs) -> str:
         where, source = paths.log_dir()
         packages = paths.get_alc_home().packages
-        told: dict[str, JSON] = {
+        info: dict[str, JSON] = {
             "version": get_everhold_version(),
             "preset_catalog_version": _PRESETS,
             "log_dir": {
@@ -503,8 +505,8 @@ class AlcToolHandlers:
             "search_paths": list_search_paths(_roots(None)),
         }
         if packages.is_dir():
-            told["packages_dir"] = str(packages)
-        return alc_wire.dump_pretty(told)
+            info["packages_dir"] = str(packages)
+        return alc_wire.dump_pretty(info)
 
 
 _PRESETS: Final = "preset-catalog@2026-04-23"
@@ -514,7 +516,7 @@ _SOURCES: Final = {"home": "~/.algocline/logs", "cwd": "current_dir", "none": "n
 
 
 def list_search_paths(found: PackageRoots) -> list[JSON]:
-    """Where packages are looked for, in this order."""
+    """The folders that are searched for packages, in order."""
     rows = [
         *((root.folder, "project") for root in found.pinned),
         *list_settings_folders(),
@@ -534,7 +536,7 @@ def _roots(project: str | None) -> PackageRoots:
 
 
 def is_repeated(known: QueryNames, said: list[AlcResponse]) -> bool:
-    """Whether this is what was answered last, word for word."""
+    """Whether these answers equal the last recorded ones."""
     if not known.latest:
         return False
     if len(said) == 1 and not said[0].query_id:
@@ -551,14 +553,15 @@ def is_repeated(known: QueryNames, said: list[AlcResponse]) -> bool:
 def match_answers(
     known: QueryNames, said: list[AlcResponse], heard: QueryNames | None = None
 ) -> dict[str, Answer]:
-    """The answers by our ids, without those that were given before.
+    """The answers by everhold's query ids, without those that are recorded already.
 
-    `heard` are the names as those who answer know them, if that was at an earlier step.
+    `heard` has the names at the step that the client knows, if the session has moved since.
+    Raises `AlcRefused` for an unknown id, and for a second answer that differs.
     """
     found: dict[str, Answer] = {}
     meanings = known if heard is None else heard
     for one in said:
-        q = meanings.meant(one.query_id) if one.query_id else _sole(meanings)
+        q = meanings.meant(one.query_id) if one.query_id else _get_sole_query(meanings)
         before = known.answered.get(one.query_id)
         if q is not None and q not in known.open.values():
             if q not in known.said or not is_same_json(known.said[q].value, one.response):
@@ -596,7 +599,7 @@ def match_answers(
     return found
 
 
-def _sole(known: QueryNames) -> int:
+def _get_sole_query(known: QueryNames) -> int:
     if len(known.open) == 1:
         return next(iter(known.open.values()))
     if known.open:

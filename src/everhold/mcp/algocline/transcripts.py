@@ -1,16 +1,16 @@
-"""Transcripts in files, as algocline keeps them, also those that it left.
+"""Transcripts in files, as algocline writes them. Those that algocline wrote are read too.
 
-    <session>.json        session_id, strategy, task_hint, stats, transcript, and notes that were added
-    <session>.meta.json   what a list shows of it
+    <session>.json       session_id, strategy, task_hint, stats, transcript, and added notes
+    <session>.meta.json  the row of a list
 
 Rules
   1. A transcript is written when its session has ended, if a model was asked anything. Sessions
-     that ended unseen (at another front, or as the server died) are caught up with when logs are
-     looked at; a log that somebody deleted stays deleted, and a session that was begun with logs
-     switched off never gets one.
-  2. Files are written whole, readable by nobody else. Keys that we do not know are kept.
-  3. Whatever cannot be read is left out of lists, and left as it is.
-"""  # noqa: E501
+     that ended without this server (through another front, or after a crash) get theirs when logs
+     are read. A deleted log is not written again, and a session that started with logs switched off
+     never gets one.
+  2. A file is written whole, readable by its owner only. Unknown keys are kept.
+  3. A file that cannot be read is left out of lists, and is not changed.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ from everhold.core.session import ENDED
 from everhold.engine import session_view
 from everhold.engine.session_view import make_finished_status
 from everhold.errors import EverholdError
-from everhold.mcp.algocline.alc_wire import AlcRefused, dump_pretty
-from everhold.mcp.algocline.alc_wire import render_alc_stats as stats_of
+from everhold.mcp.algocline.alc_wire import AlcRefused, dump_pretty, render_alc_stats
 from everhold.mcp.algocline.query_ids import read_query_names
 from everhold.packages.lua.atomic_file import hold_file_lock, write_atomically
 from everhold.packages.lua.paths import is_log_enabled, log_dir
 from everhold.ports.store import SessionFilter, SessionRecord, Store
 from everhold.wire import dump_wire_json
 
-#: The label of sessions that were begun through this profile.
+#: The label of sessions that this profile started.
 LABELS: Final = {"profile": "algocline"}
-#: Among the metadata of those that were begun while there were to be no logs.
+#: In the metadata of sessions that started with logs switched off.
 UNLOGGED_LABELS: Final = {"log": "off"}
-#: Where it is noted up to when all sessions that have ended have their log.
+#: The file with the time up to which every ended session has its log.
 LOGGED_MARK_FILE: Final = ".everhold-logged"
 NOTES_LOCK_FILE: Final = ".everhold-notes.lock"
 HINT_LENGTH: Final = 100  # bytes of the first prompt in a list
@@ -51,7 +50,7 @@ _TOKENS: Final = ("prompt_tokens", "response_tokens", "total_tokens")
 
 
 def find_log_folder() -> Path:
-    """The folder of logs; raises `AlcRefused` if there can be none."""
+    """The folder of logs; raises `AlcRefused` if no folder can be written."""
     found = log_dir()[0]
     if found is None:
         raise AlcRefused("File logging is not available (no writable log directory)", "bad_setting")
@@ -62,9 +61,7 @@ def find_log_folder() -> Path:
 
 
 def write_transcript(record: SessionRecord) -> str:
-    """Write the transcript of a session that has ended; returns what went wrong, if anything
-    did.
-    """
+    """Write the transcript of an ended session. Return a warning if that failed, or empty text."""
     birth = record.birth
     if (
         not is_log_enabled()
@@ -73,13 +70,13 @@ def write_transcript(record: SessionRecord) -> str:
     ):
         return ""
     try:
-        _log(find_log_folder(), record)
+        _write_files(find_log_folder(), record)
     except (EverholdError, AlcRefused) as error:
         return str(error)
     return ""
 
 
-def _log(into: Path, record: SessionRecord) -> None:
+def _write_files(into: Path, record: SessionRecord) -> None:
     session_id = record.birth.id
     known = read_query_names(record)
     transcript = [
@@ -91,15 +88,15 @@ def _log(into: Path, record: SessionRecord) -> None:
     doc = {
         "session_id": session_id,
         "strategy": record.birth.metadata.get("strategy"),
-        "task_hint": _hint(transcript[0]["prompt"]),
-        "stats": stats_of(make_finished_status(record))["auto"],
+        "task_hint": _shorten_hint(transcript[0]["prompt"]),
+        "stats": render_alc_stats(make_finished_status(record))["auto"],
         "transcript": transcript,
     }
     write_atomically(into / f"{session_id}.meta.json", dump_wire_json(_meta(doc)))
     write_atomically(into / f"{session_id}.json", dump_pretty(doc))
 
 
-def _hint(prompt: str) -> str:
+def _shorten_hint(prompt: str) -> str:
     words = prompt.encode()
     return (
         prompt if len(words) <= HINT_LENGTH else words[:HINT_LENGTH].decode(errors="ignore") + "..."
@@ -118,7 +115,7 @@ def _meta(doc: dict[str, Any]) -> dict[str, JSON]:
 
 
 async def write_missing_transcripts(store: Store, now: float) -> None:
-    """Write the transcripts that are missing of sessions that ended since this was last done."""
+    """Write the missing transcripts of sessions that ended since the last call."""
     into = log_dir()[0]
     if into is None or not is_log_enabled():
         return
@@ -158,7 +155,7 @@ def add_log_note(session_id: str, content: str, title: str | None) -> dict[str, 
     return {"session_id": session_id, "notes_count": len(notes)}
 
 
-# ---- looking
+# ---- reading
 
 
 def list_logs(limit: int | None) -> dict[str, JSON]:
@@ -170,7 +167,7 @@ def list_logs(limit: int | None) -> dict[str, JSON]:
 
 
 def read_log(session_id: str, most: int | None) -> str:
-    """One log as it stands in its file; of one that is too long the oldest rounds are left out."""
+    """One log as its file has it. If it is too long, the oldest rounds are left out."""
     file = _file(find_log_folder(), session_id)
     most = DEFAULT_MAX_CHARS if most is None else most
     doc = _doc(file)
@@ -178,7 +175,7 @@ def read_log(session_id: str, most: int | None) -> str:
     rounds = doc.get("transcript")
     if not most or len(raw.encode()) <= most or not isinstance(rounds, list) or not rounds:
         return raw
-    # how many of the newest fit
+    # binary search for the number of the newest rounds that fit
     few = 0
     many = len(rounds)
     while few < many:
@@ -196,7 +193,7 @@ def _cut(doc: dict[str, Any], rounds: list[Any], kept: int) -> str:
 
 
 def compute_log_stats(strategy: str | None, days: int | None) -> dict[str, JSON]:
-    """What the logged sessions cost, by strategy."""
+    """The costs of the logged sessions, by strategy."""
     begin = 0.0 if days is None else time.time() - days * 86_400
     found: dict[str, list[dict[str, Any]]] = {}
     for at, file in _logs():
@@ -208,23 +205,23 @@ def compute_log_stats(strategy: str | None, days: int | None) -> dict[str, JSON]
         found = {name: metas for name, metas in found.items() if name == strategy}
     return {
         "total_sessions": sum(map(len, found.values())),
-        "strategies": {name: _added(metas) for name, metas in sorted(found.items())},
+        "strategies": {name: _sum_metas(metas) for name, metas in sorted(found.items())},
         "card_sinks": [],
     }
 
 
-def _added(metas: list[dict[str, Any]]) -> dict[str, JSON]:
+def _sum_metas(metas: list[dict[str, Any]]) -> dict[str, JSON]:
     many = len(metas)
-    told: dict[str, JSON] = {"count": many}
+    totals: dict[str, JSON] = {"count": many}
     for key in _SUMS:
-        told[f"avg_{key}"] = (sum(_whole(meta.get(key)) for meta in metas) + many // 2) // many
+        totals[f"avg_{key}"] = (sum(_whole(meta.get(key)) for meta in metas) + many // 2) // many
     for key in _CHARS:
-        told[key] = sum(_whole(meta.get(key)) for meta in metas)
+        totals[key] = sum(_whole(meta.get(key)) for meta in metas)
     for key in _TOKENS:
-        told[f"total_{key}".replace("total_total", "total")] = sum(
+        totals[f"total_{key}".replace("total_total", "total")] = sum(
             _tokens(meta.get(key)) for meta in metas
         )
-    return told
+    return totals
 
 
 def _whole(value: Any) -> int:
@@ -239,7 +236,7 @@ def _tokens(value: Any) -> int:
 
 
 def _logs() -> Iterator[tuple[float, Path]]:
-    """Every log with the time it was last written."""
+    """Every log with the time of its last write."""
     into = log_dir()[0]
     for file in into.glob("*.json") if into is not None else ():
         if not file.name.endswith(".meta.json") and not file.name.startswith("."):
