@@ -235,7 +235,7 @@ def test_a_server_that_is_started_and_one_that_runs_replace_each_other(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["claude-desktop", "--http"], "only knows servers that it starts itself"),
+        (["claude-desktop", "--http"], "supports only servers that it starts itself"),
         (["cursor", "--http", "-d", "x.db"], "is said where the server is started"),
         (["cursor", "--http", "ftp://x/mcp"], "not HOST:PORT or the URL"),
         (["cursor", "--http", "http://u@x/mcp"], "not HOST:PORT or the URL"),
@@ -314,9 +314,9 @@ def test_a_folder_that_cannot_be_written_is_told(
     [
         (
             ["install", "claude-desktop", "--scope", "project"],
-            "Claude Desktop has no 'project' servers",
+            "Claude Desktop has no scope 'project'",
         ),
-        (["install", "cursor", "--scope", "local"], "Cursor has no 'local' servers"),
+        (["install", "cursor", "--scope", "local"], "Cursor has no scope 'local'"),
         (["install", "cursor", "--name", "a b"], "--name"),
         (["install", "cursor", "--name", ""], "--name"),
         (["install", "emacs"], "'emacs'"),

@@ -137,9 +137,10 @@ async def test_a_server_makes_a_token_that_lasts_and_says_how_to_use_it(tmp_path
             told = [process.stderr.readline() for _ in range(3)]
             assert told[0] == f"clients send the header  Authorization: Bearer $(cat {file})\n"
             assert (
-                told[1] == f'hosts find the token with  export EVERHOLD_MCP_TOKEN="$(cat {file})"\n'
+                told[1]
+                == f'set the token for hosts with  export EVERHOLD_MCP_TOKEN="$(cat {file})"\n'
             )
-            assert told[2] == f"a host is told of it with  everhold mcp install HOST --http {url}\n"
+            assert told[2] == f"connect a host with  everhold mcp install HOST --http {url}\n"
             assert token not in Path(f"/proc/{process.pid}/cmdline").read_text()
             web = httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"})
             async with web, Client(streamable_http_client(url, http_client=web)) as client:
@@ -188,7 +189,7 @@ def refused(folder, *words, **env):
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:80", "example.com:80"])
 def test_another_address_without_a_token_is_refused_before_anything_starts(tmp_path, address):
     said = refused(tmp_path, "--http", address, "--no-token")
-    assert "there is no token" in said
+    assert "which requires a token" in said
     assert "Leave out --no-token" in said
 
 
@@ -301,7 +302,7 @@ async def test_what_two_readers_may_read_differently_is_refused(tmp_path, monkey
             status, told = await exchange(port, POST, body)
             told = json.loads(told)
             assert (status, told["id"], told["error"]["code"]) == (400, 7, -32600)
-            assert "stands twice" in told["error"]["message"]
+            assert "is in it twice" in told["error"]["message"]
         status, told = await exchange(port, POST, b'{"jsonrpc": "2.0", "id"')
         assert (status, json.loads(told)["error"]["code"]) == (400, -32700)
         status, told = await exchange(port, POST, b" " * (http.MAX_REQUEST_BYTES + 1))

@@ -1,17 +1,17 @@
-"""The programs that hold a conversation and can start our server, and how each is told of it.
+"""Adds the server to MCP hosts, by editing their files.
 
-    claude-code     ~/.claude.json             .mcp.json for a project, `projects` in ~/.claude.json for one's own
-    claude-desktop  claude_desktop_config.json in the folder where the system keeps settings
+    claude-code     ~/.claude.json             .mcp.json for a project, `projects` in ~/.claude.json for local scope
+    claude-desktop  claude_desktop_config.json in the settings folder of the system
     cursor          ~/.cursor/mcp.json         .cursor/mcp.json for a project
     vscode          mcp.json of the user       .vscode/mcp.json for a project
     codex           ~/.codex/config.toml       .codex/config.toml for a project
 
 Rules
-  1. Everything else in a host's file stays as it is: other servers, unknown keys, comments, order,
+  1. Everything else in a host's file stays the same: other servers, unknown keys, comments, order,
      line ends.
-  2. A file is replaced whole, with the rights it had, and what was there before is kept beside it.
-     A file that cannot be read as what it should be is left alone.
-  3. Doing it twice is doing it once. Only a server that starts everhold is changed or taken out.
+  2. A file is replaced whole, with the same permissions, and the old content is stored beside it. A
+     file that cannot be parsed is not changed.
+  3. Every edit is idempotent. Only a server that starts everhold is changed or removed.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from everhold.packages.toml import (
 
 Scope = Literal["user", "project", "local"]
 
-#: What the server is called in a host unless somebody says otherwise.
+#: The default name of the server in a host.
 DEFAULT_SERVER_NAME: Final = "everhold"
-#: What is added to the name of a file for what it held before.
+#: The suffix of the backup of a file.
 BACKUP_SUFFIX: Final = ".before-everhold"
 _TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class HostEnvironment:
-    """Where we are: what decides where hosts keep their files."""
+    """The folders, system and variables that decide where hosts keep their files."""
 
     home: Path = field(default_factory=Path.home)
     folder: Path = field(default_factory=Path.cwd)
@@ -56,7 +56,7 @@ class HostEnvironment:
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def settings(self) -> Path:
-        """The folder where programs with a window keep the user's settings."""
+        """The folder where desktop programs keep the user's settings."""
         match self.system:
             case "darwin":
                 return self.home / "Library" / "Application Support"
@@ -67,7 +67,7 @@ class HostEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class HostFile:
-    """A file, and the names that lead to the servers in it."""
+    """A file, and the path of keys to the servers in it."""
 
     file: Path
     servers: tuple[str, ...]
@@ -75,16 +75,16 @@ class HostFile:
 
 @dataclass(frozen=True, slots=True)
 class McpHost:
-    """`plain` files take no comments, and `typed` ones say how a server is reached.
+    """One host. `plain` files allow no comments; `typed` entries have the transport in `type`.
 
-    `variable` is how a header names the environment variable with the token; None: the host reads
-    no headers.
+    `variable` is the host's syntax for the environment variable with the token, in a header. None
+    means that the host sends no headers.
     """
 
     name: str
     title: str
     places: Mapping[Scope, Callable[[HostEnvironment], HostFile]]
-    look: str  # where a person sees that it worked
+    look: str  # how a person sees that it worked
     toml: bool = False
     plain: bool = False
     typed: bool = False
@@ -93,7 +93,9 @@ class McpHost:
     def place(self, world: HostEnvironment, scope: Scope) -> HostFile:
         if scope not in self.places:
             there = ", ".join(self.places)
-            raise BadSetting("--scope", f"{self.title} has no {scope!r} servers; there is {there}")
+            raise BadSetting(
+                "--scope", f"{self.title} has no scope {scope!r}; its scopes are {there}"
+            )
         return self.places[scope](world)
 
     def entry(self, command: list[str]) -> ServerEntry:
@@ -101,20 +103,20 @@ class McpHost:
         return {**kind, "command": command[0], "args": command[1:]}
 
     def remote(self, url: str) -> ServerEntry:
-        """A server that is reached over HTTP. The file names the variable with the token, never the
-        token.
-        """
+        """An entry for a server over HTTP. It has the variable with the token, never the token."""
         if self.toml:
             return {"url": url, "bearer_token_env_var": TOKEN_VARIABLE}
         if self.variable is None:
-            error = BadSetting("--http", f"{self.title} only knows servers that it starts itself")
+            error = BadSetting(
+                "--http", f"{self.title} supports only servers that it starts itself"
+            )
             error.hint = f"Leave out --http: everhold mcp install {self.name}"
             raise error
         kind = {"type": "http"} if self.typed else {}
         return {**kind, "url": url, "headers": {"Authorization": f"Bearer {self.variable}"}}
 
     def snippet(self, place: HostFile, name: str, entry: ServerEntry) -> str:
-        """What a person would write into the file."""
+        """The text of the entry, for a person to paste into the file."""
         if self.toml:
             check_toml_editor("mcp", f"a server entry for {self.title}")
             return format_toml_table((*place.servers, name), entry)
@@ -204,12 +206,12 @@ HOSTS: Final[Mapping[str, McpHost]] = {
 }
 
 
-# ---- what a host is told to start
+# ---- the entry
 
 
 def build_server_command(database: str | None = None) -> list[str]:
-    """The server's command with absolute paths: hosts start it anywhere, and with another PATH than
-    ours.
+    """The server's command with absolute paths, because hosts start it in another folder with
+    another PATH.
     """
     python = Path(os.path.abspath(sys.executable))
     script = python.with_name("everhold.exe" if sys.platform == "win32" else "everhold")
@@ -218,9 +220,7 @@ def build_server_command(database: str | None = None) -> list[str]:
 
 
 def is_everhold_entry(entry: Any) -> bool:
-    """Whether a host's entry starts an everhold server, of whichever installation, or brings the
-    token to one.
-    """
+    """Whether a host's entry starts any installation of everhold, or sends the token to one."""
     if not isinstance(entry, dict):
         return False
     if isinstance(entry.get("url"), str):
@@ -239,22 +239,22 @@ def is_everhold_entry(entry: Any) -> bool:
     return "everhold" in words and "mcp" in words
 
 
-# ---- putting it in, and taking it out
+# ---- editing
 
 
 def add_server_entry(host: McpHost, place: HostFile, name: str, entry: ServerEntry) -> bool:
-    """Tell a host of the server; whether that changed anything."""
+    """Add the server to a host's file. Return whether the file changed."""
 
     if host.toml:
         check_toml_editor("mcp", f"editing {place.file}")
 
     def edit(text: str) -> str:
-        there = _server(host, place, name, text)
+        there = _find_server(host, place, name, text)
         if there is not None and not is_everhold_entry(there):
             raise BadHostFile(
                 str(place.file),
                 f"it has another server named {name!r}",
-                "Choose another: --name NAME.",
+                "Choose another name: --name NAME.",
             )
         path = (*place.servers, name)
         put, drop = (
@@ -262,7 +262,7 @@ def add_server_entry(host: McpHost, place: HostFile, name: str, entry: ServerEnt
             if host.toml
             else (json_edit.put_json_server, json_edit.drop_json_server)
         )
-        # the other kind: nothing of it may stay
+        # an entry of the other transport is replaced whole
         if there is not None and ("url" in there) != ("url" in entry):
             text = drop(text, path)
         return put(text, path, entry)
@@ -271,22 +271,23 @@ def add_server_entry(host: McpHost, place: HostFile, name: str, entry: ServerEnt
 
 
 def remove_server_entry(host: McpHost, place: HostFile, name: str) -> bool:
-    """Take the server out of a host's file; whether it was there. A file that held nothing else
-    goes with it.
+    """Remove the server from a host's file, and the file if it is then empty.
+
+    Return whether the server was there.
     """
 
     if host.toml:
         check_toml_editor("mcp", f"editing {place.file}")
 
     def edit(text: str) -> str | None:
-        there = _server(host, place, name, text)
+        there = _find_server(host, place, name, text)
         if there is None:
             return text
         if not is_everhold_entry(there):
             raise BadHostFile(
                 str(place.file),
                 f"its server {name!r} does not start everhold",
-                "Take it out by hand.",
+                "Remove it by hand.",
             )
         drop = drop_toml_value if host.toml else json_edit.drop_json_server
         left = drop(text, (*place.servers, name))
@@ -295,8 +296,8 @@ def remove_server_entry(host: McpHost, place: HostFile, name: str) -> bool:
     return rewrite_host_file(place.file, edit, makes=False)
 
 
-def _server(host: McpHost, place: HostFile, name: str, text: str) -> Any:
-    """What a host's file says of a server now."""
+def _find_server(host: McpHost, place: HostFile, name: str, text: str) -> Any:
+    """The current entry of a server in a host's file, or None."""
     if not text.strip():
         return None
     found: Any = parse_toml(text) if host.toml else json_edit.parse_host_json(text).value
@@ -307,7 +308,7 @@ def _server(host: McpHost, place: HostFile, name: str, text: str) -> Any:
             raise MalformedText(f"line {error.lineno}: {error.msg}") from None
     for part in (*place.servers, name):
         if not isinstance(found, dict):
-            raise MalformedText(f"there should be an object around {part!r}")
+            raise MalformedText(f"{part!r} should be inside an object")
         if part not in found:
             return None
         found = found[part]
@@ -318,10 +319,11 @@ def _server(host: McpHost, place: HostFile, name: str, text: str) -> Any:
 
 
 def rewrite_host_file(file: Path, edit: Callable[[str], str | None], *, makes: bool) -> bool:
-    """Edit a file in one move, from what is in it at that moment; whether it changed.
+    """Edit a file atomically, from its current content. Return whether it changed.
 
-    What was in it is kept beside it. An edit that leaves nothing takes the file away; one that
-    returns None says that nothing in it was anybody else's, and nothing is kept.
+    The old content is stored in a backup beside it. An `edit` that returns empty text deletes the
+    file. One that returns None deletes it without a backup, because everything in it was
+    everhold's.
     """
     try:
         for _ in range(_TRIES):
@@ -345,7 +347,7 @@ def rewrite_host_file(file: Path, edit: Callable[[str], str | None], *, makes: b
 
 
 def _replace(file: Path, before: bytes | None, after: str | None) -> bool:
-    """Put new content in a file's place unless somebody else has just done so."""
+    """Replace a file, unless another process has changed it meanwhile."""
     file.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o600 if before is None else file.stat().st_mode & 0o777
     fresh = file.with_name(f".{file.name}.{os.getpid()}.everhold")
@@ -365,9 +367,7 @@ def _replace(file: Path, before: bytes | None, after: str | None) -> bool:
 
 
 def _write(file: Path, content: bytes, mode: int) -> None:
-    """Write a file of ours beside a host's: never readable by more people than the host's own
-    is.
-    """
+    """Create a file beside a host's file. At no moment more users can read it than that file."""
     file.unlink(missing_ok=True)
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
         out.write(content)

@@ -1,16 +1,14 @@
-"""Serving over HTTP (streamable HTTP, at /mcp).
+"""Serves clients over HTTP (streamable HTTP, at /mcp).
 
 Rules
-  1. Every request brings the token, on loopback, too: other users and programs of the machine reach
-     it there. It is compared in constant time. Without one (`--no-token`) only a loopback address
-     is served.
-  2. A loopback server answers only requests whose Host names it: a web page that has its own name
-     resolve to this machine (DNS rebinding) is refused.
-  3. A request with an Origin comes from a web page: it must be a page of this very server.
-  4. A request whose head or body does not arrive in time is ended, however slowly it goes on.
+  1. Every request needs the token, also on loopback, which other users and programs of the machine
+     can reach. It is compared in constant time. Without a token (`--no-token`), only a loopback
+     address is served.
+  2. A loopback server answers only requests whose Host is a loopback name. This refuses web pages
+     that let their own name resolve to this machine (DNS rebinding).
+  3. A request with an Origin comes from a web page. The page must be on this very server.
+  4. A request whose head or body does not arrive in time is ended, however slowly it continues.
   5. A body is read whole, and strictly (`parse_rpc_message`), before anything is done with it.
-
-Where the server is reached over HTTP.
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ def format_server_url(host: str, port: int) -> str:
 
 
 def resolve_server_url(given: str) -> str:
-    """The URL of a server that somebody names by its address or its URL."""
+    """The URL of a server, given by its address or its URL."""
     if "://" not in given:
         return format_server_url(*parse_http_address(given))
     try:
@@ -89,12 +87,12 @@ def resolve_server_url(given: str) -> str:
 
 #: Bytes of one request.
 MAX_REQUEST_BYTES: Final = 10_000_000
-#: Seconds within which the head of a request arrives, and its body.
+#: Seconds within which the head of a request must arrive, and its body.
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 60.0
-#: A host and a port, without a user in front or anything behind.
+#: A host and a port, without a user and a path.
 _HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
-#: Where clients look for an OAuth server before they give up; there is none.
+#: Where clients look for an OAuth server. There is none, and the answer says so.
 _WELL_KNOWN: Final = "/.well-known/"
 _TIMED_OUT: Final = (
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -109,21 +107,21 @@ async def serve_http(
     token: Token | None,
     profile: str = DEFAULT_PROFILE,
 ) -> None:
-    """Serve any number of clients until a signal ends us."""
+    """Serve any number of clients until a signal ends the process."""
     host, port = parse_http_address(address)
     if token is None and not is_loopback(host):
         error = BadSetting(
-            "--http", f"{host} can be reached from other machines, and there is no token"
+            "--http", f"{host} can be reached from other machines, which requires a token"
         )
         error.hint = "Leave out --no-token, or serve 127.0.0.1 only."
         raise error
-    bound = _bound(host, port)
-    made = make_front(database, llm, profile)
-    server = made.server()
+    bound = _open_socket(host, port)
+    front = make_front(database, llm, profile)
+    server = front.server()
     app = server.streamable_http_app(
         streamable_http_path=MCP_PATH,
         max_request_body_size=MAX_REQUEST_BYTES,
-        # `RequestGuard` does it
+        # `RequestGuard` checks it, with a token and better messages
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     config = uvicorn.Config(
@@ -131,7 +129,7 @@ async def serve_http(
             app,
             token=None if token is None else token.value,
             loopback=is_loopback(host),
-            lost=made.forms.lost,
+            lost=front.forms.lost,
         ),
         http=TimedHttpProtocol,
         ws="none",
@@ -139,24 +137,24 @@ async def serve_http(
         access_log=False,
         timeout_graceful_shutdown=5,
     )
-    set_signals_handled()  # uvicorn is told
+    set_signals_handled()  # uvicorn handles them
     try:
-        await made.open()
+        await front.open()
         sys.stderr.write(
             "".join(
                 f"{line}\n"
-                for line in _greeting(format_server_url(*bound.getsockname()[:2]), token)
+                for line in _format_greeting(format_server_url(*bound.getsockname()[:2]), token)
             )
         )
         sys.stderr.flush()
         await uvicorn.Server(config).serve(sockets=[bound])
     finally:
         set_signals_handled(False)
-        await made.close()
+        await front.close()
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    """A socket at this address; raises `BadSetting` if it cannot be had."""
+def _open_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens at this address; raises `BadSetting` if that fails."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
@@ -166,8 +164,8 @@ def _bound(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def _greeting(here: str, token: Token | None) -> list[str]:
-    """What a person needs in order to connect a client; the token itself is not shown."""
+def _format_greeting(here: str, token: Token | None) -> list[str]:
+    """How to connect a client, for a person. The token itself is not shown."""
     if token is None:
         return [
             "warning: --no-token: every user and program of this machine can use this server",
@@ -178,12 +176,12 @@ def _greeting(here: str, token: Token | None) -> list[str]:
         f"clients send the header  Authorization: Bearer {token.shell}",
     ]
     if token.file is not None:
-        lines.append(f'hosts find the token with  export {TOKEN_VARIABLE}="{token.shell}"')
-    return [*lines, f"a host is told of it with  everhold mcp install HOST --http {here}"]
+        lines.append(f'set the token for hosts with  export {TOKEN_VARIABLE}="{token.shell}"')
+    return [*lines, f"connect a host with  everhold mcp install HOST --http {here}"]
 
 
 class TimedHttpProtocol(H11Protocol):
-    """HTTP/1.1 that ends a connection on which no whole head of a request arrives in time."""
+    """HTTP/1.1 that closes a connection if the head of a request does not arrive in time."""
 
     _ends: asyncio.TimerHandle | None = None
 
@@ -193,8 +191,8 @@ class TimedHttpProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        # A request that is being served has a limit of its own (`BODY_SECONDS`). What comes when
-        # none is, is the beginning of a head, or the rest of a body that was refused.
+        # A request that is being served has its own limit (`BODY_SECONDS`). Other data is the
+        # beginning of a head, or the rest of a refused body.
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
         elif self._ends is None:
@@ -217,9 +215,7 @@ class TimedHttpProtocol(H11Protocol):
 
 
 class RequestGuard:
-    """Stands before the application: refuses requests that may not come in, and those that are not
-    messages.
-    """
+    """Wraps the application: refuses forbidden requests, and bodies that are not messages."""
 
     def __init__(
         self,
@@ -260,21 +256,21 @@ class RequestGuard:
                 if error.may_reply:
                     self._lost(headers.get(CONNECTION_HEADER.encode(), ""))
                 return await _answer(send, 400, error.error.model_dump(mode="json", by_alias=True))
-        # We number no events: whoever names a last one is told what comes now. The library would
-        # not answer at all.
+        # Events have no numbers here. A client that sends a last one gets the events from now on;
+        # with the header, the library would not answer at all.
         scope = {
             **scope,
             "headers": [header for header in scope["headers"] if header[0] != b"last-event-id"],
         }
-        await self._app(scope, _replayed(body, receive), send)
+        await self._app(scope, _replay_body(body, receive), send)
 
     def refusal(self, headers: dict[bytes, str], path: str = MCP_PATH) -> tuple[int, str] | None:
-        """Why a request is not let in: a status and a sentence."""
+        """Why a request is refused, as a status and a sentence; None if it is accepted."""
         host = headers.get(b"host", "")
         origin = headers.get(b"origin")
         named = _HOST.fullmatch(host)
         if self._loopback and not (named and is_loopback(named["name"].strip("[]"))):
-            return 421, "this server answers to 127.0.0.1, localhost and [::1] only"
+            return 421, "this server accepts only the hosts 127.0.0.1, localhost and [::1]"
         if named is None:
             return 400, "the Host header is not HOST or HOST:PORT"
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
@@ -282,21 +278,23 @@ class RequestGuard:
         if path.startswith(_WELL_KNOWN):
             return (
                 404,
-                "there is no OAuth here: send the token of the server as Authorization: Bearer …",
+                "this server has no OAuth: send its token as Authorization: Bearer …",
             )
-        if self._token is not None and not _bears(headers.get(b"authorization", ""), self._token):
-            return 401, "send the token of the server as Authorization: Bearer …"
+        if self._token is not None and not _has_token(
+            headers.get(b"authorization", ""), self._token
+        ):
+            return 401, "send the token of this server as Authorization: Bearer …"
         return None
 
 
-def _bears(header: str, token: str) -> bool:
+def _has_token(header: str, token: str) -> bool:
     scheme, _, given = header.partition(" ")
     same = hmac.compare_digest(given.strip().encode("latin-1", "replace"), token.encode())
     return same and scheme.lower() == "bearer"
 
 
 async def _body(receive: Any) -> bytes | None:
-    """The body of a request, or the first of it that is too long; None if the client has gone."""
+    """The body of a request, cut off above the limit; None if the client has gone."""
     body = bytearray()
     while True:
         event = await receive()
@@ -307,8 +305,8 @@ async def _body(receive: Any) -> bytes | None:
             return bytes(body)
 
 
-def _replayed(body: bytes, receive: Any) -> Any:
-    """What an application receives of a request whose body was read already."""
+def _replay_body(body: bytes, receive: Any) -> Any:
+    """A `receive` for the application, of a request whose body was read already."""
     left = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Any:
@@ -320,8 +318,7 @@ def _replayed(body: bytes, receive: Any) -> Any:
 async def _refuse(send: Any, status: int, words: str, authorization: str | None = None) -> None:
     if status != 401:
         return await _answer(send, status, {"error": words})
-    # RFC 6750: a client that sent nothing is told what to send, one that sent something that it is
-    # wrong.
+    # RFC 6750: a client that sent no token gets only the scheme, without an error
     error = {"error": "invalid_token", "error_description": words}
     challenge = 'Bearer realm="everhold"'
     if authorization is not None:
@@ -330,7 +327,7 @@ async def _refuse(send: Any, status: int, words: str, authorization: str | None 
 
 
 async def _answer(send: Any, status: int, body: dict[str, Any], *more: tuple[bytes, bytes]) -> None:
-    """A refusal as JSON. A body that is late or too long is not read on: the connection ends."""
+    """Send a refusal as JSON. The connection ends if the body is late or too long."""
     content = json.dumps(body, ensure_ascii=False).encode() + b"\n"
     headers = [
         (b"content-type", b"application/json"),

@@ -1,10 +1,10 @@
-"""Reading one JSON-RPC message, of a pipe or of an HTTP request.
+"""Reads one JSON-RPC message, from a pipe or an HTTP request.
 
 Rules
-  1. What two readers could read differently is refused: a key that stands twice in an object, or
+  1. Text that two readers could read differently is refused: a key that is twice in an object, or
      NaN.
-  2. Half a character, as clients cut text that are written in JavaScript, is no reason to leave a
-     request without an answer: it is read all the same, and the tool refuses it.
+  2. A lone surrogate, as JavaScript clients produce when they cut text, is accepted here, because
+     its request needs an answer. The tool refuses it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 
 import mcp_types as types
 
-#: What a request looks like.
+#: What a request needs, for error messages.
 _REQUEST: Final = (
     'it has "jsonrpc": "2.0", a method, an id that is text or a whole number, and'
     " params as an object"
@@ -28,8 +28,9 @@ _REPLIED: Final = frozenset({"result", "error"})
 
 
 class UnreadableMessage(ValueError):
-    """Text that is not a message: the error to answer with, and whether it is, or may be, a reply
-    to us.
+    """Text that is not a message. `error` is the answer to it.
+
+    `is_reply` says that it is a reply to the server, `may_reply` that it could be one.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class UnreadableMessage(ValueError):
 
 
 def parse_rpc_message(text: bytes) -> types.JSONRPCMessage:
-    """The message in a text; raises `UnreadableMessage`."""
+    """The message in the text; raises `UnreadableMessage`."""
     twice: list[str] = []
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -63,24 +64,26 @@ def parse_rpc_message(text: bytes) -> types.JSONRPCMessage:
 
     try:
         given = json.loads(
-            text.decode("utf-8", "surrogatepass"), object_pairs_hook=once, parse_constant=_no_number
+            text.decode("utf-8", "surrogatepass"),
+            object_pairs_hook=once,
+            parse_constant=_refuse_constant,
         )
     except (ValueError, RecursionError):
         raise UnreadableMessage(
             types.PARSE_ERROR, "A message was not read: it is not JSON."
         ) from None
     if not isinstance(given, dict):
-        words = "Not a message: one is a JSON object. Batches are not taken."
+        words = "Not a message: a message is a JSON object. Batches are not supported."
         raise UnreadableMessage(types.INVALID_REQUEST, words)
     replies = not _REPLIED.isdisjoint(given)
     if twice:
-        raise _invalid(given, replies, f"the key {twice[0][:100]!r} stands twice")
+        raise _invalid(given, replies, f"the key {twice[0][:100]!r} is in it twice")
     try:
         message = types.jsonrpc_message_adapter.validate_python(given, by_name=False)
     except ValueError:
         raise _invalid(given, replies) from None
-    # The library takes an id that is none for a notification's, a reply's id may be null, and a
-    # reply with a method is a request to it. Nobody waits for any of them.
+    # The library accepts three forms that get no answer: a request with an invalid id becomes a
+    # notification, the id of a reply may be null, and a reply with a method becomes a request.
     match message:
         case types.JSONRPCNotification():
             fits = "id" not in given and not replies
@@ -103,5 +106,5 @@ def _invalid(given: dict[str, Any], replies: bool, why: str = "") -> UnreadableM
     )
 
 
-def _no_number(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")

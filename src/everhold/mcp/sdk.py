@@ -1,13 +1,12 @@
-"""Loading the protocol library without what a server does not use, so that a host does not wait for
-it (ADR 0014).
+"""Loads only the parts of the `mcp` library that a server uses, for a fast start (ADR 0014).
 
 Rules
-  1. Whoever says `import mcp`, before or after, gets all of it as ever.
-  2. Two packages of the library load a client, a second kind of server and the web. They are put in
-     place as packages, and what stands in them themselves comes with its first use.
-  3. The validators of a message are built when the first such message comes, and not those of all
-     versions at once.
-  4. A server on pipes is one without the web.
+  1. `import mcp`, before or after, gives the complete library.
+  2. Two packages of the library load a client, a second kind of server and the web. They are put
+     into `sys.modules` as lazy packages: their own code runs with the first use of a name.
+  3. The validators of messages are built with the first message that needs them, and not those of
+     all protocol versions at once.
+  4. A server on pipes is loaded without the web.
 """
 
 from __future__ import annotations
@@ -32,33 +31,31 @@ _lock: Final = threading.RLock()
 
 
 def load_sdk(*, web: bool) -> None:
-    """Load what a server on the web, or one on pipes, needs, as far as nobody has loaded it yet."""
-    with _built_later():
+    """Load what a server needs, for HTTP (`web`) or for pipes. Loaded modules are kept."""
+    with _defer_pydantic_builds():
         import_module("mcp_types.methods")
         for name in _PACKAGES:
             if name not in sys.modules and (spec := find_spec(name)) is not None:
-                _put(name, spec)
+                _add_lazy_package(name, spec)
         load_server_class(web=web)
 
 
 def load_server_class(*, web: bool) -> type[Server[Any]]:
-    """The library's `Server`; without the web it serves pipes only, and is loaded in a fraction of
-    the time.
-    """
-    found: Any = import_module(_SERVER) if web or _SERVER in sys.modules else _without_web()
+    """The library's `Server`. Without `web` it serves pipes only, and loads much faster."""
+    found: Any = import_module(_SERVER) if web or _SERVER in sys.modules else _load_without_web()
     kind: type[Server[Any]] = found.Server
     return kind
 
 
 @contextmanager
-def _built_later() -> Iterator[None]:
-    """Models and adapters that are declared meanwhile are built with their first use."""
+def _defer_pydantic_builds() -> Iterator[None]:
+    """Pydantic models and adapters declared inside are built with their first use."""
     from pydantic import BaseModel, TypeAdapter
 
     rebuild = BaseModel.model_rebuild.__func__  # type: ignore[attr-defined]
 
     def rebuilt(model: type[BaseModel], /, **how: Any) -> Any:
-        return rebuild(model, **how) if how else None  # who says no more than that can wait for it
+        return rebuild(model, **how) if how else None  # a call without options only builds early
 
     later: dict[tuple[Any, str], Any] = {
         (BaseModel, "model_config"): {**BaseModel.model_config, "defer_build": True},
@@ -78,21 +75,21 @@ def _built_later() -> Iterator[None]:
 # ---- packages
 
 
-class _Later(ModuleType):
-    """A package whose own contents are loaded when one of its names is missed."""
+class _LazyPackage(ModuleType):
+    """A package whose own code runs when a name is missing for the first time."""
 
     def __getattr__(self, name: str) -> Any:
         with _lock:
-            if type(self) is _Later:
+            if type(self) is _LazyPackage:
                 self.__class__ = ModuleType  # type: ignore[assignment]
                 spec: Any = self.__spec__
                 spec.loader.exec_module(self)
         return getattr(self, name)
 
 
-def _put(name: str, spec: ModuleSpec) -> None:
+def _add_lazy_package(name: str, spec: ModuleSpec) -> None:
     package = sys.modules[name] = module_from_spec(spec)
-    package.__class__ = _Later
+    package.__class__ = _LazyPackage
     parent, _, child = name.rpartition(".")
     if parent:
         setattr(sys.modules[parent], child, package)
@@ -100,9 +97,9 @@ def _put(name: str, spec: ModuleSpec) -> None:
 
 # ---- a server without the web
 
-#: The module of our own that is made from the library's.
+#: The name of our copy of the library's module.
 _OURS: Final = f"{__name__}.server"
-#: How modules are called that only a server on the web needs.
+#: The names of modules that only a web server needs.
 _WEB: Final = (
     "starlette.",
     "mcp.server.auth.",
@@ -112,38 +109,38 @@ _WEB: Final = (
 
 
 class _Absent:
-    """Stands for something of the web, which is named where a server on pipes never comes."""
+    """Stands for a class of the web, in code that a server on pipes never runs."""
 
 
-class _Nothing:
-    """Stands for a module of the web."""
+class _AbsentModule:
+    """Stands for a module of the web, and has any name."""
 
     def __getattr__(self, name: str) -> type[_Absent]:
         return _Absent
 
 
-def _without_web() -> ModuleType:
-    """The library's module in which `Server` is, read a second time and for us alone; or itself, if
-    that cannot be.
+def _load_without_web() -> ModuleType:
+    """A copy of the library's module with `Server`, without the web; the module itself if that
+    fails.
     """
     if _OURS in sys.modules:
         return sys.modules[_OURS]
     try:
-        return _read_again()
-    except Exception:  # this version of the library is made differently
+        return _load_copy()
+    except Exception:  # this version of the library has another structure
         sys.modules.pop(_OURS, None)
         return import_module(_SERVER)
 
 
-def _read_again() -> ModuleType:
+def _load_copy() -> ModuleType:
     package: Any = find_spec(_SERVER.rpartition(".")[0])
     file: Any = PathFinder.find_spec(_SERVER, package.submodule_search_locations)
     spec: Any = spec_from_file_location(_OURS, file.origin)
     module = sys.modules[_OURS] = module_from_spec(spec)
-    vars(module)["__builtins__"] = {**vars(builtins), "__import__": _imported}
+    vars(module)["__builtins__"] = {**vars(builtins), "__import__": _import_without_web}
     spec.loader.exec_module(module)
     return module
 
 
-def _imported(name: str, *rest: Any) -> Any:
-    return _Nothing() if name.startswith(_WEB) else __import__(name, *rest)
+def _import_without_web(name: str, *rest: Any) -> Any:
+    return _AbsentModule() if name.startswith(_WEB) else __import__(name, *rest)

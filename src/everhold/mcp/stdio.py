@@ -1,16 +1,14 @@
-"""The protocol over two descriptors, one message a line.
+"""Serves one client over standard input and output, one message a line.
 
-Pipes and sockets, which hosts use, are read and written on the loop itself: a message changes no
+Pipes and sockets, which hosts use, are read and written on the event loop, so a message needs no
 thread. Files and terminals are read and written in threads.
 
-A client that closes its end after a request still wants the answer: the end of what comes in is
-told only when every request has its answer, or after a while.
-
-Nobody waits for what was not understood: a line that is not a message is answered with an error,
-and a reply that cannot be read is an error to the request it names. Where it names none, every open
-form fails (`lost`).
-
-Serving one client over standard input and output.
+Rules
+  1. A client that closes its end after a request still gets the answer: the end of the input is
+     reported only when every request has its answer, or after `GRACE` seconds.
+  2. Every line that cannot be read gets a response, so no client waits in vain. A line that is not
+     a message is answered with an error. A reply that cannot be read ends the request that it
+     names; if it names none, every open form fails (`lost`).
 """
 
 from __future__ import annotations
@@ -39,25 +37,25 @@ from everhold.ports.program import set_signals_handled
 
 #: Bytes of one message.
 MAX_MESSAGE_BYTES: Final = 64_000_000
-#: Seconds that the end of what comes in is held back for answers under way.
+#: Seconds for which the end of the input is delayed while requests have no answer.
 GRACE: Final = 30.0
 
 
 def is_pipe(descriptor: int) -> bool:
-    """Whether a loop can wait for it."""
+    """Whether an event loop can wait for the descriptor."""
     mode = os.fstat(descriptor).st_mode
     return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
 
 class PendingRequests:
-    """Requests that came and have no answer yet."""
+    """Requests that have no answer yet."""
 
     def __init__(self) -> None:
         self._open: set[str | int] = set()
         self._none = asyncio.Event()
         self._none.set()
 
-    def came(self, message: types.JSONRPCMessage) -> None:
+    def note_incoming(self, message: types.JSONRPCMessage) -> None:
         if isinstance(message, types.JSONRPCRequest):
             self._open.add(message.id)
             self._none.clear()
@@ -65,20 +63,20 @@ class PendingRequests:
             isinstance(message, types.JSONRPCNotification)
             and message.method == "notifications/cancelled"
         ):
-            self._closed((message.params or {}).get("requestId"))  # nobody answers it
+            self._close((message.params or {}).get("requestId"))  # it gets no answer
 
-    def went(self, message: types.JSONRPCMessage) -> None:
+    def note_outgoing(self, message: types.JSONRPCMessage) -> None:
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-            self._closed(message.id)
+            self._close(message.id)
 
-    def _closed(self, request_id: object) -> None:
-        if isinstance(request_id, str | int):  # whatever a client calls it
+    def _close(self, request_id: object) -> None:
+        if isinstance(request_id, str | int):  # clients may send any JSON value as an id
             self._open.discard(request_id)
         if not self._open:
             self._none.set()
 
-    async def settled(self) -> None:
-        """Wait until every request has its answer, or long enough."""
+    async def wait_until_answered(self) -> None:
+        """Wait until every request has its answer, at most `GRACE` seconds."""
         try:
             async with asyncio.timeout(GRACE):
                 await self._none.wait()
@@ -88,7 +86,7 @@ class PendingRequests:
 
 class _Stream:
     async def aclose(self) -> None:
-        """Nothing to do: whoever opened it closes it."""
+        """Does nothing: the descriptor belongs to the caller."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -103,19 +101,17 @@ class _Stream:
 
 
 class IncomingStream(_Stream):
-    """Messages that the client writes; one that cannot be read is answered, and comes as the error
-    it raised.
-    """
+    """Messages from the client. An unreadable line is answered, and returned as its error."""
 
     def __init__(
         self,
         line: Callable[[], Awaitable[bytes]],
-        ledger: PendingRequests,
+        pending: PendingRequests,
         outgoing: OutgoingStream,
         lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._line = line
-        self._ledger = ledger
+        self._pending = pending
         self._outgoing = outgoing
         self._lost = lost
 
@@ -123,48 +119,48 @@ class IncomingStream(_Stream):
     async def on(
         cls,
         descriptor: int,
-        ledger: PendingRequests,
+        pending: PendingRequests,
         outgoing: OutgoingStream,
         lost: Callable[[], None] = lambda: None,
     ) -> IncomingStream:
         if not is_pipe(descriptor):
             file = os.fdopen(descriptor, "rb")
             return cls(
-                lambda: asyncio.to_thread(file.readline, MAX_MESSAGE_BYTES), ledger, outgoing, lost
+                lambda: asyncio.to_thread(file.readline, MAX_MESSAGE_BYTES), pending, outgoing, lost
             )
         reader = asyncio.StreamReader(limit=MAX_MESSAGE_BYTES)
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
         )
-        return cls(reader.readline, ledger, outgoing, lost)
+        return cls(reader.readline, pending, outgoing, lost)
 
     async def receive(self) -> SessionMessage | Exception:
         try:
             line = await self._line()
-        except ValueError:  # longer than a line may be
+        except ValueError:  # the line is longer than the limit
             return await self._refused(_too_long())
         if not line:
-            await self._ledger.settled()
+            await self._pending.wait_until_answered()
             raise anyio.EndOfStream
         try:
             message = parse_rpc_message(line)
         except UnreadableMessage as error:
-            if len(line) >= MAX_MESSAGE_BYTES:  # a file's line, which was cut off there
+            if len(line) >= MAX_MESSAGE_BYTES:  # the line of a file, cut off at the limit
                 return await self._refused(_too_long())
             return await self._refused(error) if line.strip() else error
-        self._ledger.came(message)
+        self._pending.note_incoming(message)
         return SessionMessage(message)
 
     async def _refused(self, error: UnreadableMessage) -> SessionMessage | Exception:
-        """What becomes of a line that is not a message. One that is a reply is not answered in its
-        turn.
-        """
+        """Answer a line that is not a message. A reply is returned as an error, not answered."""
         if error.may_reply and not (error.is_reply and error.error.id is not None):
             self._lost()
         if error.is_reply:
             return SessionMessage(error.error)
-        with suppress(anyio.BrokenResourceError):  # the client has gone: the end follows
+        with suppress(
+            anyio.BrokenResourceError
+        ):  # the client has gone: the end of the input follows
             await self._outgoing.send(SessionMessage(error.error))
         return error
 
@@ -179,29 +175,29 @@ class IncomingStream(_Stream):
 
 
 class OutgoingStream(_Stream):
-    """Messages that the client reads. Sending waits while the client does not keep up."""
+    """Messages to the client. Sending waits until the client has read enough."""
 
-    def __init__(self, write: Callable[[bytes], Awaitable[None]], ledger: PendingRequests) -> None:
+    def __init__(self, write: Callable[[bytes], Awaitable[None]], pending: PendingRequests) -> None:
         self._write = write
-        self._ledger = ledger
+        self._pending = pending
 
     @classmethod
-    async def on(cls, descriptor: int, ledger: PendingRequests) -> OutgoingStream:
+    async def on(cls, descriptor: int, pending: PendingRequests) -> OutgoingStream:
         if not is_pipe(descriptor):
             file = os.fdopen(descriptor, "wb", 0, closefd=False)
-            return cls(lambda line: asyncio.to_thread(_written, file, line), ledger)
+            return cls(lambda line: asyncio.to_thread(_written, file, line), pending)
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.connect_write_pipe(
             asyncio.streams.FlowControlMixin, os.fdopen(descriptor, "wb", 0)
         )
-        transport.set_write_buffer_limits(0)  # so that what was sent has left us
+        transport.set_write_buffer_limits(0)  # `drain` returns once everything is written
         writer = asyncio.StreamWriter(transport, protocol, None, loop)
 
         async def write(line: bytes) -> None:
             writer.write(line)
             await writer.drain()
 
-        return cls(write, ledger)
+        return cls(write, pending)
 
     async def send(self, item: SessionMessage, /) -> None:
         try:
@@ -209,13 +205,11 @@ class OutgoingStream(_Stream):
         except OSError as error:  # the client has gone
             raise anyio.BrokenResourceError from error
         finally:
-            self._ledger.went(item.message)
+            self._pending.note_outgoing(item.message)
 
 
 def _line(message: types.JSONRPCMessage) -> bytes:
-    """A message as a line. Half a character, such as a client's id may have, goes back as it
-    came.
-    """
+    """A message as a line. A lone surrogate, as in the id of a client, is returned unchanged."""
     try:
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
     except ValueError:
@@ -237,31 +231,32 @@ def _written(file: IO[bytes], line: bytes) -> None:
 async def serve_stdio(
     database: str | None, *, llm: AnswererSpec, profile: str = DEFAULT_PROFILE
 ) -> None:
-    """Serve until the client closes our standard input, or a signal ends us."""
-    wires = take_client_descriptors()
-    made = make_front(database, llm, profile)
-    server = made.server(web=False)
-    _leave_on_signals(made)
-    opening = asyncio.ensure_future(made.open())
-    ledger = PendingRequests()
-    outgoing = await OutgoingStream.on(wires[1], ledger)
-    incoming = await IncomingStream.on(wires[0], ledger, outgoing, made.forms.lost)
+    """Serve until the client closes standard input, or a signal ends the process."""
+    descriptors = take_client_descriptors()
+    front = make_front(database, llm, profile)
+    server = front.server(web=False)
+    _exit_on_signals(front)
+    opening = asyncio.ensure_future(front.open())
+    pending = PendingRequests()
+    outgoing = await OutgoingStream.on(descriptors[1], pending)
+    incoming = await IncomingStream.on(descriptors[0], pending, outgoing, front.forms.lost)
     try:
         await server.run(incoming, outgoing, server.create_initialization_options())
     finally:
         await opening
-        await made.close()
+        await front.close()
         set_signals_handled(False)
 
 
-def _leave_on_signals(made: McpFront) -> None:
-    """Give everything back and go. A thread that reads a terminal cannot be stopped, so nobody
-    waits for it.
+def _exit_on_signals(front: McpFront) -> None:
+    """Close the front and exit on SIGINT and SIGTERM.
+
+    `os._exit` is needed, because a thread that reads a terminal cannot be stopped.
     """
 
     async def leave(number: int) -> None:
         with suppress(Exception):
-            await made.close()
+            await front.close()
         sys.stderr.flush()
         os._exit(128 + number)
 
@@ -271,7 +266,9 @@ def _leave_on_signals(made: McpFront) -> None:
     def called(number: int) -> None:
         leaving.add(loop.create_task(leave(number)))
 
-    with suppress(NotImplementedError):  # Windows: a signal ends the process, and nothing is lost
+    with suppress(
+        NotImplementedError
+    ):  # Windows: the signal ends the process, and the database stays whole
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, called, number)
         set_signals_handled()

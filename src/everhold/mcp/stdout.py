@@ -1,8 +1,8 @@
-"""Over standard output goes the protocol and nothing else.
+"""Keeps standard output for the protocol.
 
-Before anything of the user's is loaded, file descriptor 1 is made to point at standard error, and
-the protocol gets a private copy of what it was: what a program, a library, a warning or a child
-process prints cannot reach the client.
+Before any code of the user is loaded, file descriptor 1 is pointed at standard error, and the
+protocol gets a private copy of the old one. So the output of programs, libraries, warnings and
+child processes cannot reach the client.
 """
 
 from __future__ import annotations
@@ -11,24 +11,26 @@ import os
 import sys
 from typing import Final
 
-#: The private copy, once it has been made.
+#: The private copy of standard output.
 _PRIVATE: Final[list[int]] = []
 
 
 def guard_stdout() -> None:
-    """Point file descriptor 1 at standard error; the client is reached by `take_client_descriptors`
-    only. Once a process.
+    """Point file descriptor 1 at standard error, once per process.
+
+    Only `take_client_descriptors` then reaches the client.
     """
     if not _PRIVATE:
         sys.stdout.flush()
         _open_standard_error()
-        _PRIVATE.append(os.dup(1))  # not inheritable: no child has it
+        _PRIVATE.append(os.dup(1))  # not inheritable, so no child process has it
         os.dup2(2, 1)
 
 
 def _open_standard_error() -> None:
-    """Where it was closed, let it lead nowhere; else the next file we open would be taken for
-    it.
+    """If standard error is closed, point it at the null device.
+
+    Otherwise the next file that is opened would get its number.
     """
     try:
         os.fstat(2)
@@ -40,8 +42,9 @@ def _open_standard_error() -> None:
 
 
 def take_client_descriptors() -> tuple[int, int]:
-    """Descriptors of what the client writes and of what it reads; standard input is empty for all
-    others from now.
+    """The descriptors that the client writes to and reads from.
+
+    From now on, standard input is empty for all other code.
     """
     guard_stdout()
     incoming = os.dup(0)

@@ -1,14 +1,11 @@
-"""The token that clients send over HTTP.
+"""The token that clients send over HTTP, and files that only their owner can read.
 
 Rules
-  1. It comes from a file or from the environment, never from the command line, which every user of
-     the machine can read (`ps`).
-  2. The file is readable by its owner alone: it is made so, and one that others can read is
-     refused.
-  3. A token stays the same over restarts, so that hosts keep working. To change it, delete the
+  1. The token comes from a file or from the environment, never from the command line, which every
+     user of the machine can read (`ps`).
+  2. The file is created readable by its owner only. A file that others can read is refused.
+  3. The token stays the same after a restart, so that hosts keep working. To change it, delete the
      file.
-
-Files that only their owner reads, made once.
 """
 
 from __future__ import annotations
@@ -27,13 +24,12 @@ from everhold.portability import may_others_read
 
 
 def is_open_to_others(descriptor: int) -> bool:
-    """Whether others than its owner may read or change a file; Windows does not say."""
+    """Whether users other than the owner may read or change a file. Always false on Windows."""
     return may_others_read(os.fstat(descriptor))
 
 
 def create_owner_file(file: Path, content: bytes) -> None:
-    """Write a file unless it is there; of several processes that make it at once, one does, and it
-    is never half there.
+    """Create a file, unless it exists. It appears whole, also if several processes create it.
 
     Raises `OSError`.
     """
@@ -54,18 +50,18 @@ def create_owner_file(file: Path, content: bytes) -> None:
 
 TOKEN_VARIABLE: Final = "EVERHOLD_MCP_TOKEN"
 TOKEN_FILE: Final = "mcp-token"
-#: Characters that a header can bring as they are.
+#: Characters that a header can contain unchanged.
 _FIT: Final = re.compile(r"[!-~]+")
 _LONGEST: Final = 4096
 
 
 class Token(NamedTuple):
     value: str
-    file: Path | None = None  # where it is kept; None: the environment has it
+    file: Path | None = None  # None: it came from the environment
 
     @property
     def shell(self) -> str:
-        """The token as a shell finds it."""
+        """A shell expression for the token."""
         return (
             f"${TOKEN_VARIABLE}" if self.file is None else f"$(cat {shlex.quote(str(self.file))})"
         )
@@ -74,12 +70,13 @@ class Token(NamedTuple):
 def load_token(
     file: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None
 ) -> Token:
-    """The token of this file, else of the environment, else of the user's data folder; a missing
-    file is made.
+    """The token from this file, or else from the environment, or else from the user's data folder.
+
+    A missing file is created. Raises `BadSetting`.
     """
     said = (os.environ if env is None else env).get(TOKEN_VARIABLE, "").strip()
     if file is None and said:
-        return Token(_fit(said, TOKEN_VARIABLE))
+        return Token(_check_token(said, TOKEN_VARIABLE))
     path = get_data_folder() / TOKEN_FILE if file is None else Path(file).expanduser().absolute()
     try:
         if not path.exists():
@@ -89,25 +86,27 @@ def load_token(
             found = source.read(_LONGEST + 1)
     except OSError as error:
         words = f"the token file {path} cannot be used: {error.strerror or error}"
-        raise _refusal(words, f"Name another with --token-file, or set {TOKEN_VARIABLE}.") from None
+        raise _make_error(
+            words, f"Choose another file with --token-file, or set {TOKEN_VARIABLE}."
+        ) from None
     if is_open:
-        raise _refusal(
+        raise _make_error(
             f"the token file {path} can be read by others",
-            f"chmod 600 {shlex.quote(str(path))}, or delete it.",
+            f"Run `chmod 600 {shlex.quote(str(path))}`, or delete the file.",
         )
-    return Token(_fit(found.decode("latin-1").strip(), str(path)), path)
+    return Token(_check_token(found.decode("latin-1").strip(), str(path)), path)
 
 
-def _fit(value: str, source: str) -> str:
+def _check_token(value: str, source: str) -> str:
     if not _FIT.fullmatch(value) or len(value) > _LONGEST:
-        raise _refusal(
-            f"what {source} has is not a token",
-            "A token is one word of letters, digits and signs, without spaces.",
+        raise _make_error(
+            f"the content of {source} is not a token",
+            "A token is one word of at most 4096 ASCII characters, without spaces.",
         )
     return value
 
 
-def _refusal(words: str, hint: str) -> BadSetting:
+def _make_error(words: str, hint: str) -> BadSetting:
     error = BadSetting("token", words)
     error.hint = hint
     return error
