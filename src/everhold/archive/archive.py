@@ -1,6 +1,6 @@
-"""Verbs for stored sessions: export, import, check, verify, gc.
+"""Verbs for stored sessions: export, import, check, verify and gc.
 
-`check` starts a process of its own, `everhold.archive.check_process`.
+`check` starts a process of its own: `everhold.archive.check_process`.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ from everhold.ports.store import (
 
 
 class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What `everhold.archive.check_process` is asked to look at; it reads one from its standard
-    input.
-    """
+    """The sessions to check. `everhold.archive.check_process` reads one from its standard input."""
 
     database: str = ""  # the path of an SQLite file
     file: str = ""  # an exported file
@@ -65,18 +63,18 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
     #: Folders of Lua packages: the project's, and the user's.
     packages: list[list[str]] = msgspec.field(default_factory=lambda: [[], []])
     root: str = ""
-    path: list[str] = []  # where modules are looked for here
+    path: list[str] = []  # `sys.path` of this process
 
 
 class Archive:
-    """`runtime.archive`: export and import, checks, and the deletion of what is old."""
+    """`runtime.archive`: export and import, checks, and deletion of old sessions."""
 
     def __init__(self, engine: Engine, settings: Settings | None) -> None:
         self._engine = engine
         self._store = engine.store
         self._settings = settings
 
-    # ---- move
+    # ---- export and import
 
     async def export(
         self,
@@ -92,11 +90,11 @@ class Archive:
     ) -> ExportResult:
         """Write sessions and their children to a file: a path, or one opened in binary mode.
 
-        Without `sessions`, all that fit. `values` adds the durable values of namespaces they have
-        used; `redact` replaces texts by placeholders of the same length: such a file can be
-        checked, and not imported. True: all texts, arguments of programs included; to keep some,
-        name the others ("prompts", "answers", "notes", "arguments"). `progress` is told how much is
-        done, and of how much.
+        Without `sessions`, all that match the filter. `values` adds the durable values of their
+        namespaces. `redact` replaces texts by placeholders of the same length; such a file can be
+        checked but not imported. True redacts all texts; a list names the parts to redact:
+        "prompts", "answers", "notes", "arguments". `progress` is called with the amount done and
+        the total.
         """
         ids, wanted = await self._choose(sessions, state, program, labels)
         births = await transfer.select_births(self._store, ids, wanted)
@@ -111,8 +109,8 @@ class Archive:
     ) -> ImportResult:
         """Import the sessions of an exported file; they resume here.
 
-        Raises `BadExport`, `KeyConflict` or `SessionExists` before anything changes;
-        `existing="skip"` leaves those that are here already as they are.
+        Raises `BadExport`, `KeyConflict` or `SessionExists` before anything changes.
+        `existing="skip"` leaves sessions that already exist here unchanged.
         """
         return await self._engine.complete(
             transfer.import_sessions(self._store, file, existing=existing, progress=progress)
@@ -147,10 +145,9 @@ class Archive:
         labels: Mapping[str, str] | None = None,
         progress: ProgressCallback | None = None,
     ) -> CheckReport:
-        """Replay sessions under the code on disk, in a fresh process, without effects; nothing is
-        changed.
+        """Replay sessions with the code on disk, in a new process, without effects or changes.
 
-        Looks at all that run or wait, at those named, or at those of an exported `file`.
+        Checks all running and paused sessions, or the given ones, or those of an exported `file`.
         """
         states = None if sessions is not None else state
         ids, wanted = await self._choose(sessions, states, program, labels, here=file is None)
@@ -187,7 +184,7 @@ class Archive:
         wanted: SessionFilter,
         progress: ProgressCallback | None,
     ) -> CheckReport:
-        """Check sessions of a store that another process cannot open."""
+        """Check sessions of a store that another process cannot open, by a temporary export."""
         births = await transfer.select_births(self._store, ids, wanted)
         with tempfile.TemporaryDirectory(prefix="everhold-") as folder:
             copy = Path(folder) / "sessions.jsonl"
@@ -206,13 +203,13 @@ class Archive:
         *,
         here: bool = True,
     ) -> tuple[list[str] | None, SessionFilter]:
-        """The sessions that are named, or a filter for those that fit. Keys are looked up if the
-        sessions are `here`, and not in a file.
+        """The ids of the given sessions, or a filter. Keys are resolved if the sessions are `here`,
+        not in a file.
         """
         states = () if state is None else (state,) if isinstance(state, str) else tuple(state)
         for name in states:
             if name not in set(SessionState):
-                raise BadSetting("state", f"{name!r} is none of {', '.join(SessionState)}")
+                raise BadSetting("state", f"{name!r} is not one of {', '.join(SessionState)}")
         wanted = SessionFilter(
             state=tuple(SessionState(name) for name in states),
             program=program,
@@ -221,7 +218,7 @@ class Archive:
         if sessions is None:
             return None, wanted
         if states or program is not None or labels:
-            raise BadArguments("sessions", "name sessions, or say which fit; not both")
+            raise BadArguments("sessions", "give sessions or a filter, not both")
         named = [sessions] if isinstance(sessions, str | SessionHandle) else sessions
         ids = [
             await resolve_session_id(self._store, one) if here or not isinstance(one, str) else one
@@ -244,13 +241,13 @@ class Archive:
         dry_run: bool = False,
         progress: ProgressCallback | None = None,
     ) -> SweepReport:
-        """Delete sessions that have ended (completed or cancelled, unless `states` says otherwise).
+        """Delete ended sessions; by default completed and cancelled ones, else those in `states`.
 
-        Say how long ago they last moved, in seconds, for all or by state (`{"completed": 2592000,
-        "failed": …}`), or how many of them, the newest, shall stay (`per_program`: of each
-        program), or both; without either, the settings say it. `intake` forgets, after so many
-        seconds, what has ended in the intakes of the others. Raises `SweepFailed`, with the report
-        so far, if the store fails in the middle.
+        `older_than` is their age in seconds since their last step, for all or by state
+        (`{"completed": 2592000, "failed": …}`). `keep_last` keeps that many of the newest
+        (`per_program`: of each program). At least one is needed; without both, the settings apply.
+        `intake` also removes completed items older than so many seconds from the intakes of the
+        remaining sessions. Raises `SweepFailed`, with the report so far, if the store fails.
         """
         plan = self._plan(states, older_than, keep_last, per_program, program, labels, intake)
         return await sweep_sessions(
@@ -268,13 +265,15 @@ class Archive:
         intake: float | None,
     ) -> RetentionPlan:
         if keep_last is not None and keep_last < 0:
-            raise BadArguments("gc", f"keep_last is {keep_last}")
+            raise BadArguments("gc", f"keep_last={keep_last} is negative; give 0 or more")
         check_seconds_arg("intake", intake)
         names = [states] if isinstance(states, str) else list(states)
         if older_than is None and keep_last is None:
             found = load_retention(self._settings)
             if found is None or names:
-                raise BadArguments("gc", "say older_than or keep_last; nothing is deleted unasked")
+                raise BadArguments(
+                    "gc", "give older_than or keep_last; without them, nothing is deleted"
+                )
             plan = found.plan
             intake = plan.intake if intake is None else intake
             per_program = per_program or plan.per_program
@@ -295,16 +294,14 @@ class Archive:
         )
 
     async def reclaim(self) -> ReclaimResult:
-        """Remove what no session can read any more, such as bytes that a crash left behind; returns
-        what was removed. `gc` does this, too.
-        """
+        """Delete data that no session can read, such as remains of a crash. `gc` does this, too."""
         return await require_maintenance(self._store, "gc").reclaim()
 
     async def vacuum(self, session: SessionRef | None = None, *, older_than: float = 0.0) -> int:
-        """Remove ended inputs from the intake of a session, or of all, that are so many seconds
-        old; returns how many.
+        """Remove completed items older than `older_than` seconds from the intake of one session, or
+        of all. Returns how many.
 
-        A key that is removed there is still known to the journal, if its input was delivered.
+        The journal still knows the key of a delivered input.
         """
         if misfit := describe_misfit(older_than, Seconds):
             raise BadArguments("vacuum", f"older_than {misfit} (in seconds)")
@@ -315,7 +312,7 @@ class Archive:
         return await vacuum_intakes(self._store, [session_id], older_than)
 
     def start(self) -> None:
-        """From now on this process deletes old sessions every so often, if the settings say so."""
+        """Start the periodic deletion of old sessions, if the settings ask for it."""
         found = load_retention(self._settings)
         if found is not None and found.every is not None:
             engine = self._engine
@@ -325,10 +322,10 @@ class Archive:
             engine.reconciler.add_chore(retention.see_to)
 
     async def verify(self, progress: ProgressCallback | None = None) -> list[StoreProblem]:
-        """Look for gaps, dangling references and damage; an empty list means that all is well.
+        """Look for gaps, dangling references and damage. An empty list means that none was found.
 
-        One with `warning` is not damage: something may be missing, as in a file copied without its
-        write-ahead log.
+        A problem with `warning` is not damage: the database may be incomplete, such as a copy
+        without its write-ahead log.
         """
         return await require_maintenance(self._store, "verify").verify(progress)
 
@@ -336,7 +333,7 @@ class Archive:
 async def _checked(
     request: CheckRequest, source: str, progress: ProgressCallback | None
 ) -> CheckReport:
-    """Let a process of its own do it, with another hash seed, so that what depends on it shows."""
+    """Check in a new process, with another hash seed, to reveal programs that depend on it."""
     seed = secrets.randbelow(2**32 - 2) + 1
     if str(seed) == os.environ.get("PYTHONHASHSEED"):
         seed += 1
@@ -351,67 +348,65 @@ async def _checked(
         limit=sys.maxsize,  # of a line
     )
     try:
-        said, complaint = await _conversed(process, msgspec.json.encode(request), progress)
+        lines, stderr = await _run_request(process, msgspec.json.encode(request), progress)
     except BaseException:
         process.kill()
         await process.wait()
         raise
     if process.returncode != 0:
-        raise _told(said) or StoreUnavailable(
-            source, _last_line(complaint) or f"it ended with {process.returncode}"
+        raise _decode_error(lines) or StoreUnavailable(
+            source, _last_line(stderr) or f"the check process exited with {process.returncode}"
         )
-    return _report(said, source, seed)
+    return _decode_report(lines, source, seed)
 
 
-async def _conversed(
+async def _run_request(
     process: asyncio.subprocess.Process, request: bytes, progress: ProgressCallback | None
 ) -> tuple[list[bytes], bytes]:
-    """Hand over the request; returns the lines of the reply, and the complaint. Lines about
-    progress are passed on.
+    """Send the request. Returns the lines of the reply and the text of standard error.
+
+    Lines about progress go to `progress` instead.
     """
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     process.stdin.write(request)
     process.stdin.close()
-    complaint = asyncio.ensure_future(process.stderr.read())
-    said: list[bytes] = []
+    # read at the same time: a full pipe would block the process
+    stderr = asyncio.ensure_future(process.stderr.read())
+    lines: list[bytes] = []
     try:
         async for line in process.stdout:
             if not line.startswith(b"["):
-                said.append(line)
+                lines.append(line)
             elif progress is not None:
                 progress(*msgspec.json.decode(line, type=tuple[int, int]))
         await process.wait()
-        return said, await complaint
+        return lines, await stderr
     finally:
-        complaint.cancel()
+        stderr.cancel()
 
 
-def _told(said: list[bytes]) -> EverholdError | None:
-    """The error that the process met, if it is one of ours: its last line has the code and the
-    facts of it.
-    """
+def _decode_error(lines: list[bytes]) -> EverholdError | None:
+    """The everhold error of the check process: the last line has its code and its arguments."""
     try:
-        told = msgspec.json.decode(said[-1], type=dict[str, Any])
-        leaf = next(leaf for leaf in leaves() if leaf.code == told["error"])
+        found = msgspec.json.decode(lines[-1], type=dict[str, Any])
+        leaf = next(leaf for leaf in leaves() if leaf.code == found["error"])
         names = inspect.signature(leaf).parameters
-        return leaf(**{name: fact for name, fact in told["facts"].items() if name in names})
+        return leaf(**{name: fact for name, fact in found["facts"].items() if name in names})
     except (IndexError, KeyError, StopIteration, TypeError, msgspec.MsgspecError):
         return None
 
 
-def _report(said: list[bytes], source: str, seed: int) -> CheckReport:
-    """What `everhold.archive.check_process` wrote: a line for each session, after one for the
-    file.
-    """
-    first, *lines = said
+def _decode_report(reply: list[bytes], source: str, seed: int) -> CheckReport:
+    """The report of the check process: a line for the source, then one for each session."""
+    first, *lines = reply
     redacted = msgspec.json.decode(first, type=dict[str, list[str]])["redacted"]
     checked = [msgspec.json.decode(line, type=SessionCheck) for line in lines]
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     return CheckReport(source, checked, redacted, python, seed)
 
 
-def _last_line(complaint: bytes) -> str:
-    lines = complaint.decode(errors="replace").strip().splitlines()
+def _last_line(text: bytes) -> str:
+    lines = text.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else ""
 
 
@@ -419,14 +414,14 @@ _found_version = ""
 
 
 def get_everhold_version() -> str:
-    """The version of everhold that runs here."""
+    """The installed version of everhold."""
     global _found_version
     if not _found_version:
         from importlib.metadata import version as installed
 
         try:
             _found_version = installed("everhold")
-        except Exception:  # run from a folder that was not installed
+        except Exception:  # not installed, such as run from a source folder
             _found_version = "0"
     return _found_version
 

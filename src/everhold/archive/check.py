@@ -1,14 +1,14 @@
-"""Whether stored sessions can go on under the code as it is now: each is replayed, and nothing is
-changed.
+"""Checks whether a stored session can resume with the current code, by replaying it.
 
-    ok         the program asks exactly what it asked
-    reworded   it asks the same in other words: the session goes on, and the recorded answers stand
-    diverged   it asks something else: the session could not go on
-    missing    the program, or the version of it that the session needs, is not here
-    error      the program could not be loaded, or does not take its arguments any more
+Verdicts
+    ok         the program makes exactly the recorded queries
+    reworded   some queries have new wording; the session can resume with the recorded answers
+    diverged   the program makes other queries; the session cannot resume
+    missing    the program, or the version that the session needs, is not here
+    error      the program cannot be loaded, or does not take its arguments
 
-This file judges one session. `everhold.archive.check_process` does it for many, in a process of its
-own.
+Nothing is changed. This module checks one session; `everhold.archive.check_process` checks many, in
+a process of its own.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from everhold.ports.program import ProgramHost
 from everhold.ports.store import SessionRecord
 
 CheckVerdict = Literal["ok", "reworded", "diverged", "missing", "error"]
-#: Verdicts under which a session would not go on.
+#: Verdicts of sessions that cannot resume.
 BROKEN_VERDICTS = frozenset({"diverged", "missing", "error"})
 
 
 class RewordedQuery(msgspec.Struct, frozen=True):
-    """A question that is asked in other words now."""
+    """A query whose wording differs from the recorded one."""
 
     step: int
     query_id: QueryId
@@ -45,7 +45,7 @@ class RewordedQuery(msgspec.Struct, frozen=True):
 
 
 class SessionCheck(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of one session."""
+    """The result of checking one session."""
 
     session_id: SessionId
     program: str
@@ -57,19 +57,22 @@ class SessionCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     step: int | None = None  # where it diverged
     recorded: str = ""
     asked: str = ""
-    code: str = ""  # of the error that speaks against it
+    code: str = ""  # of the error
     reason: str = ""
     hint: str = ""
 
     @property
     def goes_on(self) -> bool:
-        """Whether the session would go on under this code."""
+        """Whether the session can resume with this code."""
         return self.verdict not in BROKEN_VERDICTS
 
 
 class CheckReport(msgspec.Struct, frozen=True):
-    """What came of all of them. `redacted` names what the file did not hold: a program that decides
-    by such texts may seem to diverge, and wording is compared by its length."""
+    """The results of a check. `redacted` names the redacted parts of the file.
+
+    A program that depends on a redacted text may seem to diverge. Redacted wording is compared by
+    its length.
+    """
 
     source: str
     checked: list[SessionCheck]
@@ -79,12 +82,12 @@ class CheckReport(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether every session would go on."""
+        """Whether every session can resume."""
         return all(one.goes_on for one in self.checked)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many sessions there are of each verdict that occurs."""
+        """The number of sessions with each verdict."""
         found: dict[str, int] = {}
         for one in self.checked:
             found[one.verdict] = found.get(one.verdict, 0) + 1
@@ -94,7 +97,7 @@ class CheckReport(msgspec.Struct, frozen=True):
 def check_session(
     record: SessionRecord, host: ProgramHost, *, redacted: Iterable[str] = ()
 ) -> SessionCheck:
-    """Replay one session and say what came of it. Never raises for what a program does."""
+    """Replay one session and return its verdict. Errors of the program become verdicts."""
     birth = record.birth
     changed: list[RewordedQuery] = []
     steps = 0
@@ -106,9 +109,8 @@ def check_session(
 
     try:
         strict = _strict(record, host)
-        for played in replay_session(
-            record, host, to=record.head.n
-        ):  # as it would be replayed to go on
+        # from the last restart only, as a resume would replay it
+        for played in replay_session(record, host, to=record.head.n):
             pairs = [pair for pair in played.reworded if not redacted or _differ(*pair)]
             if pairs and strict:
                 old, new = pairs[0]
@@ -121,23 +123,23 @@ def check_session(
             steps += 1
     except Diverged as error:
         more = {"step": error.step, "recorded": error.recorded, "asked": error.asked}
-        return verdict("diverged", **more, **_told(error))
+        return verdict("diverged", **more, **_describe_error(error))
     except (UnknownProgram, NotAProgram, VersionMissing) as error:
-        return verdict("missing", **_told(error))
+        return verdict("missing", **_describe_error(error))
     except (Exception, SystemExit) as error:
-        return verdict("error", **_told(error))
+        return verdict("error", **_describe_error(error))
     return verdict("reworded" if changed else "ok")
 
 
 def _strict(record: SessionRecord, host: ProgramHost) -> bool:
-    """Whether the program wants its very words; raises if it is not here."""
+    """Whether the program is declared `strict`. Raises if it is not here."""
     execution = host.begin(record.birth, record.head.metrics.copy())
     execution.drop()
     return bool(execution.program.strict)
 
 
 def _differ(old: Query, new: Query) -> bool:
-    """Whether two queries differ in more than a redacted file can tell."""
+    """Whether two queries still differ after redaction."""
     return has_new_wording(redact.redact_query(old), redact.redact_query(new))
 
 
@@ -163,14 +165,14 @@ _WORDS = (
 
 
 def _said(query: Query, names: list[str]) -> str:
-    """The words that changed, as text."""
+    """The values of the changed fields, as text."""
     values = [getattr(query, name) for name in names]
     if len(values) == 1 and isinstance(values[0], str):
         return values[0]
     return msgspec.json.encode(dict(zip(names, values, strict=True))).decode()
 
 
-def _told(error: BaseException) -> dict[str, Any]:
+def _describe_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, EverholdError):
         return {"code": error.code, "reason": str(error), "hint": error.hint}
     return {"code": type(error).__name__, "reason": f"{type(error).__name__}: {error}"}

@@ -1,10 +1,10 @@
-"""The process that checks sessions: it reads a request and writes what came of each session.
+"""The process that checks sessions: reads a request and writes the result of each session.
 
-`runtime.archive.check` starts it fresh as `python -m everhold.archive.check_process`, with another
-hash seed than its own. The request is one JSON object on standard input (`CheckRequest` in
-`archive/archive.py`); the reply is JSON Lines on standard output: an object for each session, and
-before it an array that says how much is done, and of how much. What programs print while they are
-loaded or replayed goes to standard error.
+`runtime.archive.check` starts it as `python -m everhold.archive.check_process`, with another hash
+seed than its own. The request is one JSON object on standard input (`CheckRequest` in
+`archive/archive.py`). The reply is JSON Lines on standard output: an object for the source, then
+for each session an array of the amount done and the total, and an object. The output of programs
+goes to standard error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from everhold.stores.sqlite import SQLiteStore
 
 
 async def run_check(wanted: CheckRequest, write: Callable[[Any], None]) -> None:
-    """Check what is wanted; writes what is known of the source, then one line for each session."""
+    """Check the requested sessions: `write` gets a line for the source, then lines for each
+    session.
+    """
     root = Path(wanted.root) if wanted.root else None
     folders = PackageFolders.read(wanted.packages)
     host = ProgramHosts(
@@ -58,7 +60,9 @@ async def run_check(wanted: CheckRequest, write: Callable[[Any], None]) -> None:
     await store.open()
     try:
         write({"redacted": []})
-        ids = wanted.sessions if wanted.sessions is not None else await _fitting(store, wanted)
+        ids = (
+            wanted.sessions if wanted.sessions is not None else await _find_matching(store, wanted)
+        )
         for done, session_id in enumerate(ids):
             write([done, len(ids)])
             try:
@@ -70,14 +74,14 @@ async def run_check(wanted: CheckRequest, write: Callable[[Any], None]) -> None:
         await store.close()
 
 
-async def _fitting(store: SQLiteStore, wanted: CheckRequest) -> Sequence[str]:
-    """The ids of the sessions that fit; one of them may be deleted before it is its turn."""
+async def _find_matching(store: SQLiteStore, wanted: CheckRequest) -> Sequence[str]:
+    """The ids of the matching sessions. Some may be deleted before they are checked."""
     fits = SessionFilter(state=tuple(wanted.state), program=wanted.program, labels=wanted.labels)
     return [row.birth.id async for row in iterate_sessions(store, fits)]
 
 
 def _exported(reader: ExportReader, wanted: CheckRequest) -> Iterator[SessionRecord]:
-    """The sessions of a file that are wanted, each with all its deliveries."""
+    """The requested sessions of a file, each with all its deliveries."""
     known: dict[str, list[Delivery]] = {}
     left = None if wanted.sessions is None else set(wanted.sessions)
     for item in reader:
@@ -89,15 +93,15 @@ def _exported(reader: ExportReader, wanted: CheckRequest) -> Iterator[SessionRec
         if left is None:
             if _fits(item, wanted):
                 yield record
-        elif named := {name for name in left if _means(name, item)}:
+        elif named := {name for name in left if _is_named(name, item)}:
             left -= named
             yield record
     for session_id in sorted(left or ()):
         raise UnknownSession(session_id, wanted.file)
 
 
-def _means(name: str, item: SessionExport) -> bool:
-    """Whether a name means this session of a file: its id, the beginning of it, or its key."""
+def _is_named(name: str, item: SessionExport) -> bool:
+    """Whether a name is the id, a prefix of the id, or the key of this session."""
     return name == item.birth.key or (name != "" and item.birth.id.startswith(name))
 
 
@@ -125,10 +129,12 @@ def _fits(item: SessionExport, wanted: CheckRequest) -> bool:
 
 
 def main() -> int:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends us: what programs raise is their own
+    signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # Ctrl-C ends this process; KeyboardInterrupt then comes from programs only
     set_signals_handled()
     wanted = msgspec.json.decode(sys.stdin.buffer.read(), type=CheckRequest)
-    with _apart() as out:
+    with _redirect_stdout() as out:
         sys.path += [entry for entry in wanted.path if entry not in sys.path]
         logging.getLogger("everhold").addHandler(logging.NullHandler())
         try:
@@ -148,8 +154,8 @@ def main() -> int:
     return 0
 
 
-def _apart() -> BinaryIO:
-    """Standard output for us alone; what programs write there goes to standard error."""
+def _redirect_stdout() -> BinaryIO:
+    """Duplicate standard output for the reply, and redirect it to standard error for programs."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return out
