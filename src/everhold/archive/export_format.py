@@ -1,18 +1,18 @@
-"""Exported sessions as text: JSON Lines, one line for each thing, read and written one session at a
-time.
+"""The format of exported sessions: JSON Lines, read and written one session at a time.
 
-    {"everhold": "export", "format": 1, …}                  first, and its format before its shape
-    {"line": "session", …} delivery … letter … effect … attachment … item … head end    once for each session
-    {"line": "value", …}                                    durable values, if they were asked for
-    {"line": "close", …}                                    last
+    {"everhold": "export", "format": 1, …}   the header; its format number is checked first
+    {"line": "session", …}                   for each session, followed by its lines:
+        delivery … letter … effect … attachment … item … head end
+    {"line": "value", …}                     durable values, if they were requested
+    {"line": "close", …}                     the last line
 
 Rules
-  1. `end` has the number of its session's lines and their SHA-256, `close` the number of sessions
-     and values: what was cut off or changed is found before any of it is used.
-  2. Whatever is wrong with a file is a `BadExport` with the line and the reason.
-  3. A fork whose origin comes earlier in the file holds only its own deliveries, and the SHA-256 of
-     those it shares.
-"""  # noqa: E501
+  1. `end` has the number and the SHA-256 of its session's lines; `close` has the number of sessions
+     and values. So a truncated or changed file is detected before any of it is used.
+  2. Every flaw of a file raises `BadExport` with the line and the reason.
+  3. A fork whose origin is earlier in the file has only its own deliveries, and the SHA-256 of the
+     shared ones.
+"""
 
 from __future__ import annotations
 
@@ -31,26 +31,25 @@ from everhold.core.session import ENDED, Birth, SessionId, SessionState
 from everhold.errors import BadExport, BadValue
 from everhold.ports.store import Letter
 
-#: The format of exported files. Raised with every change that an older reader would misread, never
-#: reused.
+#: The format of exported files. Increased with every change that an older reader would misread.
 EXPORT_FORMAT: Final = 1
 
 
 class ExportHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line."""
+    """The header line."""
 
     everhold: str = "export"
     format: int = EXPORT_FORMAT
-    version: str = ""  # of the everhold that wrote it
+    version: str = ""  # of everhold
     written_at: float = 0.0
-    redacted: list[str] = []  # the parts whose texts were replaced
+    redacted: list[str] = []  # the redacted parts
 
 
 class SessionLine(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="line", tag="session"):
     birth: Birth
     forked: bool = False  # later sessions of the file share its deliveries
-    shares: str = ""  # of a fork: digest of the deliveries it shares with its origin
-    # of a fork that carries what it shared: where that came from
+    shares: str = ""  # of a fork: digest of the deliveries that it shares with its origin
+    # of a fork that contains the shared deliveries: its origin
     forked_from: SessionId | None = None
     forked_at: int | None = None
 
@@ -72,14 +71,14 @@ class LetterLine(msgspec.Struct, frozen=True, tag_field="line", tag="letter"):
 
 
 class EffectLine(msgspec.Struct, frozen=True, tag_field="line", tag="effect"):
-    """A query that somebody was working on: its outcome is unknown wherever this is read."""
+    """A running effect. Its outcome is unknown after the import."""
 
     q: int
     since: float
 
 
 class AttachmentLine(msgspec.Struct, frozen=True, tag_field="line", tag="attachment"):
-    """Bytes that the session may read; in a fork also what it shares with its origin."""
+    """An attachment of the session; of a fork also those shared with its origin."""
 
     id: str
     media_type: str
@@ -87,8 +86,8 @@ class AttachmentLine(msgspec.Struct, frozen=True, tag_field="line", tag="attachm
 
 
 class ItemLine(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
-    """What waits in the session's intake, or waited: its key is known wherever this is read. Claims
-    stay behind.
+    """An item of the session's intake, queued or completed, without its claim. Its key stays
+    known.
     """
 
     item: IntakeItem
@@ -138,12 +137,12 @@ _decode = msgspec.json.Decoder(ExportLine).decode
 
 
 class SessionExport(msgspec.Struct):
-    """One session as a file holds it."""
+    """One session of a file."""
 
     where: str  # the file and the line, for errors
     opening: SessionLine
     head: HeadLine
-    deliveries: list[Delivery]  # of a fork that names its origin: only its own
+    deliveries: list[Delivery]  # of a fork with its origin in the file: only its own
     letters: list[Letter]
     effects: list[EffectLine]
     attachments: list[AttachmentLine] = []
@@ -155,7 +154,7 @@ class SessionExport(msgspec.Struct):
 
 
 def digest_deliveries(deliveries: Iterable[Delivery]) -> str:
-    """A fingerprint of deliveries, the same whatever store they are read from."""
+    """A digest of deliveries, independent of the store."""
     found = sha256()
     for one in deliveries:
         found.update(
@@ -165,7 +164,7 @@ def digest_deliveries(deliveries: Iterable[Delivery]) -> str:
 
 
 class ExportWriter:
-    """Writes a file from its header to its close."""
+    """Writes an exported file, from its header to its last line."""
 
     def __init__(self, file: BinaryIO, header: ExportHeader) -> None:
         self._file = file
@@ -224,15 +223,13 @@ def _item_line(item: IntakeItem) -> ItemLine:
 
 
 class ExportReader:
-    """Reads a file: its header at once, then session by session. Raises `BadExport` for whatever is
-    wrong with it.
-    """
+    """Reads a file: first its header, then session by session. Raises `BadExport`."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
         self._name = name
         self._line = 0
-        self.bytes = 0  # that were read so far
+        self.bytes = 0  # bytes read so far
         self.header = self._header()
 
     def __iter__(self) -> Iterator[SessionExport | ValueLine]:
@@ -244,25 +241,26 @@ class ExportReader:
                 case SessionLine():
                     carried = self._session(line, raw)
                     if carried.birth.id in ids:
-                        raise self.bad(f"session {carried.birth.id} is in it twice")
+                        raise self.bad(f"session {carried.birth.id} occurs twice")
                     ids.add(carried.birth.id)
                     sessions += 1
                     yield carried
                 case ValueLine():
                     if len(line.value) != 1:
-                        raise self.bad("a value is a list of one")
+                        raise self.bad("a value must be a list of one element")
                     values += 1
                     yield line
                 case CloseLine():
                     if (line.sessions, line.values) != (sessions, values):
                         raise self.bad(
-                            f"it should hold {line.sessions} sessions and {line.values} values"
+                            f"it should have {line.sessions} sessions and {line.values} values,"
+                            f" and has {sessions} and {values}"
                         )
                     if self._raw():
-                        raise self.bad("something follows its close")
+                        raise self.bad("there are lines after the close line")
                     return
                 case _:
-                    raise self.bad("it belongs to no session")
+                    raise self.bad("the line is not part of a session")
 
     def bad(self, reason: str) -> BadExport:
         return BadExport(self._where, reason)
@@ -279,13 +277,13 @@ class ExportReader:
         except BadValue:
             found = None
         if not isinstance(found, dict) or found.get("everhold") != "export":
-            raise self.bad("it does not begin as an export of everhold does")
+            raise self.bad("it is not an export of everhold")
         number = found.get("format")
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise self.bad(f"its format is {number!r}")
         if number > EXPORT_FORMAT:
             raise self.bad(
-                f"it has format {number}; this everhold knows formats up to {EXPORT_FORMAT}"
+                f"it has format {number}; this everhold reads formats up to {EXPORT_FORMAT}"
             )
         try:
             return msgspec.convert(found, ExportHeader)
@@ -293,7 +291,7 @@ class ExportReader:
             raise self.bad(str(error)) from None
 
     def _raw(self) -> bytes:
-        """The next line that is not empty, without its end; nothing at the end of the file."""
+        """The next non-empty line without its line break; empty at the end of the file."""
         while raw := self._file.readline():
             self._line += 1
             self.bytes += len(raw)
@@ -305,7 +303,7 @@ class ExportReader:
         raw = self._raw()
         if not raw:
             self._line += 1
-            raise self.bad("the file ends here, and its close is missing")
+            raise self.bad("the file is truncated: its close line is missing")
         try:
             return _decode(raw), raw
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -325,18 +323,18 @@ class ExportReader:
             self._take(carried, line)
         if line.session != opening.birth.id or line.lines != lines:
             raise self.bad(
-                f"it should end {line.lines} lines of session {line.session}, and ends {lines}"
+                f"session {line.session} should have {line.lines} lines, and has {lines}"
             )
         if line.sha256 != found.hexdigest():
-            raise self.bad("the lines of its session do not match their checksum")
-        flaw = _flaw(carried)
+            raise self.bad("the lines of the session do not match their checksum")
+        flaw = _find_flaw(carried)
         if flaw:
             raise BadExport(where, flaw)
         return carried
 
     def _take(self, carried: SessionExport, line: ExportLine) -> None:
         if carried.head is not None:
-            raise self.bad("after a head comes an end")
+            raise self.bad("a head line must be followed by an end line")
         match line:
             case DeliveryLine():
                 carried.deliveries.append(
@@ -353,40 +351,40 @@ class ExportReader:
             case HeadLine():
                 carried.head = line
             case _:
-                raise self.bad("the session before it has no end")
+                raise self.bad("the session before this line has no end line")
 
 
-def _flaw(carried: SessionExport) -> str:
-    """What is wrong with a session whose lines can be read and are all there."""
+def _find_flaw(carried: SessionExport) -> str:
+    """The first inconsistency of a complete session; empty if there is none."""
     birth = carried.birth
     head = carried.head
     if head is None:
         return "the session has no head"
     if head.revision < 1 or not birth.seeds:
-        return "the session has no revision, or no seed"
+        return "the session has no revision or no seed"
     if (birth.origin is None) != (birth.origin_n < 0) or (birth.origin is None) != (
         not carried.opening.shares
     ):
-        return "it does not say what it shares with its origin"
+        return "its origin and its shared deliveries do not agree"
     numbers = [delivery.n for delivery in carried.deliveries]
     if numbers != list(range(birth.origin_n + 1, head.n + 1)):
-        return f"its deliveries are not those after {birth.origin_n} up to {head.n}"
+        return f"its deliveries are not numbered from {birth.origin_n + 1} to {head.n}"
     last: Any = carried.deliveries[-1].notes if carried.deliveries else None
     if (head.state in ENDED) != (last is not None and last.outcome is not None):
-        return f"it is {head.state}, and its journal says otherwise"
+        return f"its state is {head.state}, but its journal does not agree"
     if any(sha256(one.data).hexdigest() != one.id for one in carried.attachments):
-        return "an attachment is not what its name says"
+        return "an attachment does not match its id"
     if head.state in ENDED and (
         carried.effects or (carried.letters and head.state is not SessionState.FAILED)
     ):
-        return "it has ended, and something waits for it"
-    return _unkept(carried.items) or next(
-        (f"its letters: {error}" for error in map(_misread, carried.letters) if error), ""
+        return "it has ended, but has letters or running effects"
+    return _find_item_flaw(carried.items) or next(
+        (f"its letters: {error}" for error in map(_find_letter_flaw, carried.letters) if error), ""
     )
 
 
-def _unkept(items: list[IntakeItem]) -> str:
-    """Why an intake cannot be kept."""
+def _find_item_flaw(items: list[IntakeItem]) -> str:
+    """Why the items of an intake are not valid; empty if they are."""
     ids = [item.id for item in items]
     keys = [item.key for item in items if item.key is not None]
     if (
@@ -394,17 +392,17 @@ def _unkept(items: list[IntakeItem]) -> str:
         or len({*keys}) < len(keys)
         or not all(name.strip() for name in (*ids, *keys))
     ):
-        return "what waits for it has no name of its own"
+        return "its items have empty or repeated ids or keys"
     try:
         for item in items:
-            to_plain([item.body, item.end, item.turn, item.fence], "what waits for it")
+            to_plain([item.body, item.end, item.turn, item.fence], "an item of its intake")
     except BadValue as error:
         return str(error)
     return ""
 
 
-def _misread(letter: Letter) -> str:
-    """Why a letter cannot be handed over."""
+def _find_letter_flaw(letter: Letter) -> str:
+    """Why a letter cannot be delivered; empty if it can."""
     shape = {
         "answer": QueryAnswer,
         "signal": _Signal,

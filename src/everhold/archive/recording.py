@@ -1,9 +1,8 @@
-"""A session as a test: what it was handed and what it asked, in a JSON file, and its program played
-against it.
+"""Recorded sessions as tests: a JSON file with the deliveries and queries of a session.
 
-The file is for people too, in a review. Nothing is called and nobody is asked when it is played. A
-program that asks otherwise is shown the difference; `updated` accepts it, with the recorded answers
-wherever they still fit.
+A test replays the program against the file; no function is called and no query is sent. The file is
+readable for review. `difference` shows where the program now behaves differently. `updated` accepts
+the new behaviour, with the recorded answers wherever they still match a question.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from everhold.errors import BadExport, Diverged, Spinning
 from everhold.ports.program import ProgramHost, RestartableExecution
 from everhold.ports.store import SessionRecord
 
-#: Raised with every change that an older reader would misread, never reused.
+#: Increased with every change that an older reader would misread.
 RECORDING_FORMAT: Final = 1
 _MARK: Final = "session for a test"
 
 
 class Recording(msgspec.Struct):
-    """One session: its birth and its deliveries, without what is of no concern to a test."""
+    """The birth and the deliveries of a session, without the parts that a test does not need."""
 
     birth: Birth
     deliveries: list[Delivery]
@@ -61,7 +60,7 @@ class Recording(msgspec.Struct):
             seeds=birth.seeds,
             budget=birth.budget,
         )
-        return cls(plain, [_told(delivery) for delivery in record.deliveries])
+        return cls(plain, [_strip_delivery(delivery) for delivery in record.deliveries])
 
     @classmethod
     def read(cls, file: Path) -> Recording:
@@ -73,53 +72,56 @@ class Recording(msgspec.Struct):
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise BadExport(str(file), str(error)) from None
         if found.everhold != _MARK or found.format > RECORDING_FORMAT or not found.deliveries:
-            raise BadExport(str(file), f"it is no session for a test of format {RECORDING_FORMAT}")
-        program = _seen_from(found.birth.program, file)
+            raise BadExport(
+                str(file), f"it is not a session for a test of format {RECORDING_FORMAT}"
+            )
+        program = _resolve_ref(found.birth.program, file)
         return cls(msgspec.structs.replace(found.birth, program=program), found.deliveries)
 
     def write(self, file: Path) -> None:
-        """Write it for people too: indented, and with the program's path from where the file is."""
-        birth = msgspec.structs.replace(self.birth, program=_relative(self.birth.program, file))
+        """Write indented JSON, with the program's path relative to the file."""
+        birth = msgspec.structs.replace(
+            self.birth, program=_make_ref_relative(self.birth.program, file)
+        )
         text = msgspec.json.format(msgspec.json.encode(Recording(birth, self.deliveries)), indent=1)
         file.write_bytes(text + b"\n")
 
     def record(self) -> SessionRecord:
-        """As a store would hold it."""
+        """The recording as a stored session."""
         last = self.deliveries[-1]
         head = Head(0, 0, SessionState.PAUSED, last.n, 0, None, last.at, Metrics())
         return SessionRecord(self.birth, head, self.deliveries, [], [])
 
     def difference(self, host: ProgramHost) -> str:
-        """What the program asks and returns otherwise now, as a diff; nothing if all is the
-        same.
-        """
+        """A diff between the recorded and the current behaviour; empty if they are the same."""
         replies, parted = _replies(self.record(), host)
         was: list[str] = []
         now: list[str] = []
         for step, reply in zip(pair_replies(self.deliveries), replies, strict=False):
-            given = list(_given(step.given))
+            given = list(_format_delivery(step.given))
             known = {query.q for query in reply.asked}
-            retried = step.given is not step.reply  # which lists what was open before it, too
+            retried = step.given is not step.reply  # a retry lists all open queries
             asked = [query for query in step.reply.asked if not retried or query.q in known]
             notes = step.reply.notes
-            was += [*given, *_said(asked, notes.outcome if notes is not None else None, notes)]
-            now += [*given, *_said(reply.asked, reply.outcome, reply.notes)]
+            was += [
+                *given,
+                *_format_reply(asked, notes.outcome if notes is not None else None, notes),
+            ]
+            now += [*given, *_format_reply(reply.asked, reply.outcome, reply.notes)]
         if was == now:
             return parted
         lines = difflib.unified_diff(was, now, "recorded", "now", n=6, lineterm="")
         return "\n".join([*([parted] if parted else []), *lines])
 
     def updated(self, host: ProgramHost) -> Recording:
-        """The session as it would be now: each answer goes to the question that it was given to, if
-        that is asked.
+        """The recording with the current behaviour. Each recorded answer is given to the question
+        that matches its own.
         """
-        return Recording(self.birth, _Retold(self, host).deliveries())
+        return Recording(self.birth, _Rerecorder(self, host).deliveries())
 
 
-def _told(delivery: Delivery) -> Delivery:
-    """A delivery without logs, progress and the frames of a traceback, which change with every
-    edit.
-    """
+def _strip_delivery(delivery: Delivery) -> Delivery:
+    """A delivery without logs, progress and tracebacks, which change with every edit."""
     answers = [msgspec.structs.replace(answer, by=None) for answer in delivery.answers]
     notes = delivery.notes
     if notes is not None:
@@ -136,14 +138,14 @@ def _told(delivery: Delivery) -> Delivery:
     )
 
 
-def _relative(ref: str, file: Path) -> str:
+def _make_ref_relative(ref: str, file: Path) -> str:
     place, colon, name = ref.rpartition(":")
     if not place.endswith(".py"):
         return ref
     return f"{Path(os.path.relpath(place, file.resolve().parent)).as_posix()}{colon}{name}"
 
 
-def _seen_from(ref: str, file: Path) -> str:
+def _resolve_ref(ref: str, file: Path) -> str:
     place, colon, name = ref.rpartition(":")
     return (
         f"{(file.resolve().parent / place).resolve()}{colon}{name}"
@@ -152,30 +154,30 @@ def _seen_from(ref: str, file: Path) -> str:
     )
 
 
-# ---- what differs
+# ---- the difference
 
 
 class RecordingHost:
-    """A host whose executions note every reply, also the one that differs."""
+    """A host whose executions record every reply, also the one that diverges."""
 
     def __init__(self, host: ProgramHost) -> None:
         self._host = host
         self.replies: list[ProgramReply] = []
 
     def begin(self, birth: Birth, meter: Metrics) -> Any:
-        return self._overheard(self._host.begin(birth, meter))
+        return self._record_replies(self._host.begin(birth, meter))
 
-    def _overheard(self, execution: Any) -> Any:
+    def _record_replies(self, execution: Any) -> Any:
         advance = execution.advance
 
-        def overheard(*args: Any) -> ProgramReply:
+        def record_reply(*args: Any) -> ProgramReply:
             self.replies.append(self.hear(advance, args))
             return self.replies[-1]
 
-        execution.advance = overheard
+        execution.advance = record_reply
         if isinstance(execution, RestartableExecution):
             again = execution.again
-            execution.again = lambda *args: self._overheard(again(*args))  # type: ignore[method-assign]
+            execution.again = lambda *args: self._record_replies(again(*args))  # type: ignore[method-assign]
         return execution
 
     def hear(self, advance: Any, args: tuple[Any, ...]) -> ProgramReply:
@@ -183,20 +185,20 @@ class RecordingHost:
 
 
 def _replies(record: SessionRecord, host: ProgramHost) -> tuple[list[ProgramReply], str]:
-    """What the program says at each step, and where it parts from what is recorded."""
-    overhearing = RecordingHost(host)
+    """The reply of the program at each step, and where it diverges."""
+    recording = RecordingHost(host)
     try:
-        for _ in replay_session(record, overhearing):
+        for _ in replay_session(record, recording):
             pass
     except Diverged as error:
         return (
-            overhearing.replies,
+            recording.replies,
             f"step {error.step}: it asked {error.recorded}, and now asks {error.asked}",
         )
-    return overhearing.replies, ""
+    return recording.replies, ""
 
 
-def _given(delivery: Delivery) -> Iterator[str]:
+def _format_delivery(delivery: Delivery) -> Iterator[str]:
     yield f"step {delivery.n}"
     for answer in delivery.answers:
         said = (
@@ -204,31 +206,31 @@ def _given(delivery: Delivery) -> Iterator[str]:
             if answer.error is None
             else f"error: {answer.error.get('message', '')}"
         )
-        yield from _folded(f"  {answer.id} ← ", said)
+        yield from _format_value(f"  {answer.id} ← ", said)
     notes = delivery.notes
     if notes is not None and notes.fired:
-        yield "  time passes"
+        yield "  timers fire"
     if notes is not None and notes.cancel is not None:
         yield f"  cancelled: {notes.cancel}"
 
 
-def _said(
+def _format_reply(
     asked: Iterable[Query], outcome: Outcome | None, notes: DeliveryNotes | None
 ) -> Iterator[str]:
-    """What a program said, one fact a line."""
+    """A reply of the program, one fact per line."""
     if notes is not None and notes.restart is not None:
-        yield from _folded("  begins again with ", notes.restart.args)
+        yield from _format_value("  restarts with ", notes.restart.args)
     for query in asked if outcome is None else ():
         yield f"  {query.id} {query.kind} at {query.key}"
         for field in _WORDS:
             value = getattr(query, field)
             if value != _USUAL[field]:
-                yield from _folded(f"    {field}: ", value)
+                yield from _format_value(f"    {field}: ", value)
     match outcome:
         case Returned(value=value):
-            yield from _folded("  returns ", value)
+            yield from _format_value("  returns ", value)
         case Raised(error=error):
-            yield from _folded("  fails: ", error)
+            yield from _format_value("  fails: ", error)
         case None:
             pass
         case _:
@@ -250,7 +252,7 @@ _WORDS: Final = (
 )
 
 
-def _folded(label: str, value: JSON) -> Iterator[str]:
+def _format_value(label: str, value: JSON) -> Iterator[str]:
     first, *rest = _text(value).split("\n")
     yield label + first
     yield from (" " * len(label) + line for line in rest)
@@ -260,20 +262,20 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
 
 
-# ---- accepting it
+# ---- the update
 
 
-class _Retold:
-    """A session told once more, with the answers of before."""
+class _Rerecorder:
+    """Runs the program again with the recorded answers, and records what it does now."""
 
-    def __init__(self, told: Recording, host: ProgramHost) -> None:
-        self._steps = list(pair_replies(told.deliveries))
-        self._queries = index_queries(told.deliveries)
-        self._execution = host.begin(told.birth, Metrics())
+    def __init__(self, recording: Recording, host: ProgramHost) -> None:
+        self._steps = list(pair_replies(recording.deliveries))
+        self._queries = index_queries(recording.deliveries)
+        self._execution = host.begin(recording.birth, Metrics())
         self._opened: dict[int, AskedQuery] = {}
         self._left: list[QueryAnswer] = []
         self._done: list[Delivery] = []
-        self._unbegun = True  # the first delivery brings nothing, nor does the one after a restart
+        self._unbegun = True  # the first delivery, and the one after a restart, are empty
         self._restarts = 0  # in a row
         self._ended = False
 
@@ -281,15 +283,15 @@ class _Retold:
         try:
             for step in self._steps:
                 self._left += step.given.answers
-                self._hand(step.given.at, step.given.notes or DeliveryNotes())
-            while self._hand(self._steps[-1].given.at, DeliveryNotes()):
+                self._deliver(step.given.at, step.given.notes or DeliveryNotes())
+            while self._deliver(self._steps[-1].given.at, DeliveryNotes()):
                 pass
             return self._done
         finally:
             self._execution.drop()
 
-    def _hand(self, at: float, notes: DeliveryNotes) -> bool:
-        """Hand over what fits now; returns whether there was anything."""
+    def _deliver(self, at: float, notes: DeliveryNotes) -> bool:
+        """Deliver the answers that match now. Returns False if there was nothing to deliver."""
         answers = self._fitting()
         fired = notes.fired
         cancel = notes.cancel
@@ -308,7 +310,7 @@ class _Retold:
             outcome=reply.outcome,
             restart=noted.restart,
         )
-        delivery = _told(
+        delivery = _strip_delivery(
             Delivery(n, at, answers, [] if reply.outcome is not None else reply.asked, said)
         )
         fold_delivery(self._opened, delivery)
@@ -324,7 +326,7 @@ class _Retold:
         return True
 
     def _fitting(self) -> list[QueryAnswer]:
-        """The answers whose questions are open now, under the numbers that these have now."""
+        """The recorded answers whose questions are open now, with the new query numbers."""
         fitting: list[QueryAnswer] = []
         kept: list[QueryAnswer] = []
         for answer in self._left:
@@ -337,8 +339,8 @@ class _Retold:
         return fitting
 
     def _match(self, old: Query, taken: set[int]) -> Query | None:
-        """The open question that is meant: the one with the same words, else the one at the same
-        place.
+        """The open query that matches a recorded one: with the same wording, else with the same
+        key.
         """
         alike = [
             one.query

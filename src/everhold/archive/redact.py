@@ -1,15 +1,14 @@
-"""Exported sessions without their texts: every letter becomes `x` and every digit `1`; spaces and
-signs stay.
+"""Redacts exported sessions: letters become `x` and digits `1`; spaces and punctuation stay.
 
-A redacted file is for `check` alone. It cannot be imported: what a program would go on with is not
-there.
+A redacted file is for `check` only. It cannot be imported, because a program could not resume
+without the texts.
 
 Rules
-  1. A text keeps its length, in characters and in bytes, so that estimates, budgets and line counts
-     stay the same.
-  2. Redacting twice is redacting once: `check` redacts what a program asks now, and compares.
-  3. Of an answer with a schema only free text is replaced; what an enum, a pattern or a union
-     decides by stays. An answer without a schema is free text throughout.
+  1. A text keeps its length in characters and bytes, so that token estimates, budgets and line
+     counts stay the same.
+  2. Redaction is idempotent: `check` redacts what a program asks now, and compares.
+  3. In an answer with a schema only free text is replaced. Values restricted by an enum, a pattern
+     or a union stay. An answer without a schema is free text.
   4. Keys, kinds, names of programs and functions, labels, schemas, times and numbers stay.
 """
 
@@ -33,13 +32,13 @@ from everhold.core.turn import SettledTurn, TurnOutcome
 from everhold.errors import AnswerRefused, BadSetting
 from everhold.ports.store import Letter
 
-#: What can be redacted, and what `redact=True` means: prompts, system texts and arguments of calls;
-#: answers; logs, errors, results, titles and metadata; the arguments sessions were started with.
+#: The parts that can be redacted; `redact=True` means all. prompts: also system texts and arguments
+#: of calls. notes: logs, errors, results, titles and metadata. arguments: those of sessions.
 REDACTABLE_PARTS: Final = ("prompts", "answers", "notes", "arguments")
 
 _ASCII: Final = str.maketrans(dict.fromkeys(ascii_letters, "x") | dict.fromkeys(digits, "1"))
 _BY_BYTES: Final = {2: "¤", 3: "•", 4: "𝕩"}
-#: Keywords beside which a string is still free text.
+#: Schema keywords that leave a string free text.
 _LOOSE: Final = frozenset(
     {"type", "title", "description", "minLength", "maxLength", "default", "examples"}
 )
@@ -48,30 +47,30 @@ replace = msgspec.structs.replace
 
 
 def select_parts(wanted: bool | Collection[str]) -> tuple[str, ...]:
-    """The parts that a caller wants redacted, in order."""
+    """The parts to redact, in order. Raises `BadSetting` for an unknown one."""
     if isinstance(wanted, bool):
         return REDACTABLE_PARTS if wanted else ()
     named = {wanted} if isinstance(wanted, str) else set(wanted)
     if unknown := sorted(named - set(REDACTABLE_PARTS)):
-        raise BadSetting("redact", f"{unknown[0]!r} is none of {', '.join(REDACTABLE_PARTS)}")
+        raise BadSetting("redact", f"{unknown[0]!r} is not one of {', '.join(REDACTABLE_PARTS)}")
     return tuple(part for part in REDACTABLE_PARTS if part in named)
 
 
-def redact_text(words: str) -> str:
-    """A placeholder of the same length."""
-    if words.isascii():
-        return words.translate(_ASCII)
-    return "".join(_sign(sign) for sign in words)
+def redact_text(text: str) -> str:
+    """A placeholder with the same length in characters and in UTF-8 bytes."""
+    if text.isascii():
+        return text.translate(_ASCII)
+    return "".join(_redact_character(character) for character in text)
 
 
-def _sign(sign: str) -> str:
-    if sign.isascii():
-        return sign.translate(_ASCII)
-    return sign if sign.isspace() else _BY_BYTES[len(sign.encode())]
+def _redact_character(character: str) -> str:
+    if character.isascii():
+        return character.translate(_ASCII)
+    return character if character.isspace() else _BY_BYTES[len(character.encode())]
 
 
 def redact_json(value: JSON) -> JSON:
-    """A JSON value with all its texts replaced; the keys of objects stay."""
+    """A JSON value with all texts replaced. The keys of objects stay."""
     if isinstance(value, str):
         return redact_text(value)
     if isinstance(value, list):
@@ -85,7 +84,7 @@ def redact_json(value: JSON) -> JSON:
 
 
 def redact_to_schema(value: JSON, schema: dict[str, JSON] | None) -> JSON:
-    """A value with its free texts replaced that still fits the schema."""
+    """A value with its free texts replaced. If that no longer fits the schema, it is unchanged."""
     if schema is None:
         return redact_json(value)
     redacted = _free(value, schema, schema)
@@ -126,7 +125,7 @@ def _free(value: JSON, schema: JSON, root: dict[str, JSON]) -> JSON:
 
 
 def _is_for(schema: JSON, value: JSON) -> bool:
-    """Whether a branch of a union could be the one that a value took."""
+    """Whether a value could belong to this branch of a union."""
     names = {
         str: "string",
         list: "array",
@@ -155,8 +154,8 @@ def _resolved(schema: JSON, root: dict[str, JSON]) -> JSON:
 
 
 def redact_query(asked: Query) -> Query:
-    """A query without its words. What tells whose child a session is, and what a state query does,
-    stays.
+    """A query without its texts. The id of a child, and the namespace and verb of a state query,
+    stay.
     """
     args = redact_json(asked.args)
     options = redact_json(asked.options)
@@ -181,7 +180,7 @@ def redact_query(asked: Query) -> Query:
 
 
 def redact_answer(given: QueryAnswer, asked: Query | None) -> QueryAnswer:
-    """An answer without its words; who gave it goes too."""
+    """An answer without its texts and without its author."""
     error = given.error
     if error is not None:
         error = error | {"message": redact_text(error.get("message", ""))}
@@ -193,18 +192,16 @@ def redact_answer(given: QueryAnswer, asked: Query | None) -> QueryAnswer:
 
 # ---- conversations of agents
 
-#: What a loop goes by: sorts of blocks, ids, names of tools, directives.
-_FORM: Final = frozenset(
+#: Fields that control the agent loop: block types, ids, tool names, directives.
+_CONTROL_FIELDS: Final = frozenset(
     {"type", "id", "tool_use_id", "do", "role", "to", "frame", "slot", "fingerprint", "version"}
 )
-#: What is somebody's own below there, whatever it is called.
-_OWN: Final = frozenset({"input", "options", "value", "state", "metadata"})
+#: Fields with free content, whatever their fields are called.
+_FREE_FIELDS: Final = frozenset({"input", "options", "value", "state", "metadata"})
 
 
 def redact_conversation(value: JSON) -> JSON:
-    """What was said in a conversation, or decided about it, without its words; what tells its form
-    stays.
-    """
+    """Messages and decisions of a conversation without their texts. Their structure stays."""
     if isinstance(value, list):
         return [redact_conversation(item) for item in value]
     if not isinstance(value, dict):
@@ -218,12 +215,12 @@ def redact_conversation(value: JSON) -> JSON:
 
 
 def _loop(asked: Query, value: JSON) -> JSON:
-    """An answer that the loop of an agent goes by, without words; None if it is another one."""
+    """An answer that controls the agent loop, redacted; None for any other answer."""
     if _is_talk(asked):
         return redact_conversation(value)
     if asked.kind is not Kind.CALL or not isinstance(value, dict):
         return None
-    if asked.name.startswith("tools:"):  # what a source offers is nobody's words
+    if asked.name.startswith("tools:"):  # the tools of a source, not free text
         return value
     if asked.name.startswith("code:"):
         wishes = [
@@ -245,17 +242,19 @@ def _said(key: str, value: JSON, whole: dict[str, JSON]) -> JSON:
         and isinstance(value, dict)
         and "agent" in value
     ):
-        return {**redact_json(value), "agent": value["agent"]}  # whose task it is
-    if key in _OWN:
+        return {**redact_json(value), "agent": value["agent"]}  # the name of the subagent
+    if key in _FREE_FIELDS:
         return redact_json(value)
-    if key in _FORM or (key == "name" and (whole.get("type") == "tool_use" or "input" in whole)):
+    if key in _CONTROL_FIELDS or (
+        key == "name" and (whole.get("type") == "tool_use" or "input" in whole)
+    ):
         return value if isinstance(value, str) else redact_conversation(value)
     return redact_conversation(value)
 
 
 def _is_talk(asked: Query) -> bool:
-    """Whether a query is one of an agent's loop: its inputs, its model by reference, its
-    plugins.
+    """Whether a query belongs to an agent loop: an input, a model question by reference, a
+    plugin.
     """
     match asked.kind:
         case Kind.SIGNAL:
@@ -277,9 +276,7 @@ def _settled(settled: SettledTurn | None) -> SettledTurn | None:
 
 
 def redact_delivery(one: Delivery, asked: Mapping[int, Query], wanted: Collection[str]) -> Delivery:
-    """A delivery without the parts that are wanted gone; `asked` has the queries as they were
-    asked.
-    """
+    """A delivery without the `wanted` parts. `asked` has all queries of the session by number."""
     answers = one.answers
     queries = one.asked
     notes = one.notes
@@ -294,7 +291,7 @@ def redact_delivery(one: Delivery, asked: Mapping[int, Query], wanted: Collectio
         and notes.restart is not None
         and ("answers" in wanted or "arguments" in wanted)
     ):
-        # unlike those of a start, they are made from answers
+        # the arguments of a restart are computed from answers, unlike those of a start
         notes = replace(notes, restart=replace(notes.restart, args=redact_json(notes.restart.args)))
     return Delivery(one.n, one.at, answers, queries, notes)
 
@@ -351,7 +348,7 @@ def redact_letter(one: Letter, asked: Mapping[int, Query], wanted: Collection[st
 
 
 def redact_item(one: IntakeItem, wanted: Collection[str]) -> IntakeItem:
-    """What waits, or waited, to be said."""
+    """An item of an intake without its texts."""
     return (
         replace(one, body=redact_json(one.body), end=redact_json(one.end))
         if "answers" in wanted
@@ -362,7 +359,7 @@ def redact_item(one: IntakeItem, wanted: Collection[str]) -> IntakeItem:
 def redact_birth(one: Birth, wanted: Collection[str]) -> Birth:
     if "notes" in wanted:
         one = replace(one, title=redact_text(one.title), metadata=redact_json(one.metadata))
-    # a subagent: its task is a model's words, its place is none
+    # a subagent: a model wrote its task, but `within` only names the parent's place
     if one.parent is not None and "within" in one.args:
         one = replace(one, args={**redact_json(one.args), "within": one.args["within"]})
     elif "arguments" in wanted:

@@ -1,23 +1,19 @@
-"""Letting go of sessions that have ended: only when asked, and never of what anybody still needs.
+"""Deletes old sessions: on request (`gc`), or periodically if the settings ask for it.
 
 Rules
-  1. Only sessions that have ended are deleted. A failed one can be retried, so it goes only if it
-     is named.
-  2. What a fork shares is kept by the store, hidden, as long as the fork is there.
-  3. A child stays while its parent may still ask for its end: as long as that runs, waits, or can
-     be retried. A parent stays while one of its children lives.
-  4. A session stays while something waits to enter it, and while a schedule or a trigger feeds it.
-  5. A report says what this call did, and nothing else. If the store fails in the middle, that is
-     raised, and the report so far with it: a sweep that did not end never looks like one that did.
+  1. Only ended sessions are deleted. A failed session can be retried, so it is deleted only if the
+     caller names that state.
+  2. The store keeps steps that a fork shares, hidden, as long as the fork exists.
+  3. A child is kept while its parent may still need its outcome: while the parent runs, is paused,
+     or can be retried. A parent is kept while a child of it runs or is paused.
+  4. A session is kept while it has queued input, and while a schedule or a trigger sends it input.
+  5. A report holds what this call did. If the store fails, `SweepFailed` carries the report so far,
+     so that an incomplete sweep never looks like a complete one.
 
-Sweeping by itself: every so often, by one of the processes that keep a database open. Off unless
-it was asked for.
+Periodic sweeps (`AutoRetention`): one stored duty has the time of the next sweep. The process that
+updates the duty runs the sweep. If it dies, the next sweep deletes the rest.
 
-One duty says when the next sweep is. Whoever moves it on sweeps; one that dies in the middle leaves
-the rest to the next. No session waits for it.
-
-How long sessions are kept that have ended, as the table `[retention]` of the settings says
-it.
+`load_retention` reads the table `[retention]` of the settings.
 """
 
 from __future__ import annotations
@@ -64,56 +60,56 @@ from everhold.schedules.schedule import SCHEDULE_KIND as SCHEDULE
 from everhold.schedules.schedule import get_running_key
 from everhold.schedules.trigger import HANDOVER, TRIGGER, get_handover_key
 
-#: What is swept unless the caller names states.
+#: The states that are deleted by default.
 DEFAULT_STATES: Final = (SessionState.COMPLETED, SessionState.CANCELLED)
 _LIVING: Final = (SessionState.RUNNING, SessionState.PAUSED)
-#: More than there can be.
+#: Larger than any number of duties.
 NO_LIMIT: Final = 2**62
 
 
 class SweepResult(StrEnum):
-    """What a sweep came to."""
+    """The result of a sweep."""
 
-    SWEPT = "swept"  # everything that fitted is gone
-    INCOMPLETE = "incomplete"  # something that fitted was kept; the report says why
-    NOTHING = "nothing"  # nothing fitted
+    SWEPT = "swept"  # all matching sessions were deleted
+    INCOMPLETE = "incomplete"  # some matching sessions were kept; the report has the reasons
+    NOTHING = "nothing"  # no session matched
 
 
 class SweepReport(msgspec.Struct, frozen=True):
-    """What was deleted (or, in a dry run, would be), and what was not and why."""
+    """The deleted sessions (in a dry run: those that would be), and the kept ones with reasons."""
 
     deleted: list[SessionId]
     kept: dict[SessionId, str]
-    shared_steps: int  # of deleted sessions; they stay because a fork has them too
+    shared_steps: int  # steps of deleted sessions that forks still share
     dry_run: bool
     result: SweepResult = SweepResult.NOTHING
-    counts: dict[str, int] = {}  # of the deleted, by the state they had ended in
-    # of steps and attachments, at least; what the last of some forks frees comes on top
+    counts: dict[str, int] = {}  # deleted sessions by state
+    # of steps and attachments, at least: shared ones are freed with the last fork
     bytes: int = 0
-    reclaimed: ReclaimResult = ReclaimResult()  # what no session could read
-    vacuumed: int = 0  # ended inputs and commands of sessions that stay
-    forgotten: int = 0  # entries of the outbox whose question is not open any more
+    reclaimed: ReclaimResult = ReclaimResult()  # data that no session could read
+    vacuumed: int = 0  # completed items removed from the intakes of kept sessions
+    forgotten: int = 0  # outbox entries of closed questions
 
 
 class RetentionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What shall go: by state, how many seconds ago it last moved; but for the newest so many."""
+    """What to delete: the least age by state in seconds, and how many of the newest to keep."""
 
-    ages: dict[SessionState, float]  # 0.0: however young
+    ages: dict[SessionState, float]  # 0.0: any age
     keep_last: int = 0
-    per_program: bool = False  # `keep_last` counts for each program by itself
+    per_program: bool = False  # `keep_last` counts per program
     program: str | None = None
     labels: dict[str, str] = {}
-    # seconds after which what has ended in the intake of a session that stays is forgotten
+    # seconds after which completed items are removed from the intakes of kept sessions
     intake: float | None = None
 
 
 def parse_end_states(given: Iterable[str]) -> tuple[SessionState, ...]:
-    """The states a caller named; raises `BadSetting` for one that is not an end."""
+    """The named states. Raises `BadSetting` for one in which a session has not ended."""
     names = [given] if isinstance(given, str) else list(given)
     for name in names:
         if name not in set(ENDED):
             raise BadSetting(
-                "states", f"{name!r} is no end; sweep takes {', '.join(sorted(ENDED))}"
+                "states", f"{name!r} is not an ended state; give {', '.join(sorted(ENDED))}"
             )
     return tuple(SessionState(name) for name in names) or DEFAULT_STATES
 
@@ -126,7 +122,7 @@ async def sweep_sessions(
     dry_run: bool = False,
     progress: ProgressCallback | None = None,
 ) -> SweepReport:
-    """Do what a plan says; raises `SweepFailed`, with the report so far, if the store fails."""
+    """Run a plan. Raises `SweepFailed`, with the report so far, if the store fails."""
     done = _Sweep(store, plan, now, dry_run)
     try:
         await done.run(ensure_progress(progress))
@@ -136,7 +132,7 @@ async def sweep_sessions(
 
 
 class _Sweep:
-    """One sweep under way."""
+    """One running sweep."""
 
     def __init__(self, store: Store, plan: RetentionPlan, now: float, dry_run: bool) -> None:
         self._store = store
@@ -172,13 +168,13 @@ class _Sweep:
             self._forgotten,
         )
 
-    async def run(self, told: ProgressCallback) -> None:
+    async def run(self, progress: ProgressCallback) -> None:
         found = await self._chosen()
         self._fed = await list_fed_sessions(self._store) if found else set()
         for done, row in enumerate(reversed(found)):  # parents before their children
-            told(done, len(found))
-            await asyncio.sleep(0)  # whoever else lives on this loop comes in between
-            await self._one(row)
+            progress(done, len(found))
+            await asyncio.sleep(0)  # let other tasks run
+            await self._delete_one(row)
         if self._dry_run:
             return
         if self._plan.intake is not None:
@@ -187,7 +183,7 @@ class _Sweep:
         self._reclaimed = await self._maintenance.reclaim()
 
     async def _chosen(self) -> list[SessionSummary]:
-        """What a plan finds, newest first, but for what it keeps."""
+        """The sessions to delete, newest first."""
         plan = self._plan
         wanted = SessionFilter(
             state=tuple(plan.ages),
@@ -206,18 +202,18 @@ class _Sweep:
                     found.append(row)
         return found
 
-    async def _one(self, row: SessionSummary) -> None:
+    async def _delete_one(self, row: SessionSummary) -> None:
         birth = row.birth
         head = row.head
         try:
-            reason = await self._needed(birth)
+            reason = await self._find_reason_to_keep(birth)
             size = 0 if reason else await self._maintenance.size(birth.id)
             if not reason:
                 shared = 0 if self._dry_run else await self._store.delete(birth.id, head.revision)
-        except UnknownSession:  # somebody else was quicker
+        except UnknownSession:  # another process deleted it
             return
         except Overtaken:
-            reason = "it has moved since"
+            reason = "it has moved since it was listed"
         except StillNeeded as error:
             reason = str(error)
         if reason:
@@ -227,10 +223,10 @@ class _Sweep:
         self._counts[head.state.value] += 1
         self._bytes += size
 
-    async def _needed(self, birth: Birth) -> str:
-        """Why a session has to stay; empty if nobody needs it."""
+    async def _find_reason_to_keep(self, birth: Birth) -> str:
+        """Why a session must be kept; empty if it may be deleted."""
         if birth.id in self._fed or (birth.key is not None and birth.key in self._fed):
-            return "a schedule or a trigger feeds it"
+            return "a schedule or a trigger sends it input"
         if birth.parent is not None and birth.parent not in self.deleted:
             state = await _state(self._store, birth.parent)
             if state is not None and state not in DEFAULT_STATES:
@@ -239,12 +235,12 @@ class _Sweep:
         if living:
             return f"its child {living[0].birth.id} is {living[0].head.state}"
         if await self._store.intake(birth.id, _waits):
-            return "something waits to enter it"
+            return "it has queued input"
         return ""
 
 
 async def vacuum_all_intakes(store: Store, age: float) -> int:
-    """Forget what has ended, and is so old, in the intakes of all sessions; returns how much."""
+    """Remove completed items older than `age` from all intakes. Returns how many."""
     gone = 0
     last = None
     while page := await store.list(SessionFilter(limit=PAGE_SIZE, after=last)):
@@ -257,14 +253,15 @@ async def vacuum_all_intakes(store: Store, age: float) -> int:
 
 
 async def vacuum_intakes(store: Store, sessions: Sequence[str], age: float) -> int:
-    """Forget what has ended, and is so old, in the intakes of these sessions; returns how much.
+    """Remove completed items older than `age` from the intakes of these sessions. Returns how many.
 
-    What a schedule or an event has fed stays until that is noted: its key is all that tells that it
-    was fed. It is looked for after the keys were seen, so that none of them can be fed meanwhile.
+    An item of a schedule or an event is kept while its duty is running: its key prevents a second
+    delivery. The running duties are listed after the items, so that none of them can start in
+    between.
     """
     ended: dict[str, list[str]] = {}
     for session_id in sessions:
-        await asyncio.sleep(0)  # whoever else lives on this loop comes in between
+        await asyncio.sleep(0)  # let other tasks run
         with suppress(UnknownSession):
             ended[session_id] = await store.intake(
                 session_id, lambda intake: intake.ended(intake.now - age), whole=True
@@ -287,7 +284,9 @@ async def vacuum_intakes(store: Store, sessions: Sequence[str], age: float) -> i
 
 
 async def list_running_keys(store: Store) -> set[str]:
-    """The keys of what schedules and events do now: it may be done, and not noted yet."""
+    """The keys of running schedules and events. Their input may be delivered but not recorded
+    yet.
+    """
     begun, due = (
         await store.duties(SCHEDULE, due=inf, limit=NO_LIMIT),
         await store.duties(HANDOVER, due=inf, limit=NO_LIMIT),
@@ -313,9 +312,7 @@ async def _state(store: Store, session_id: str) -> SessionState | None:
 
 
 async def list_fed_sessions(store: Store) -> set[str]:
-    """The sessions, by id or key, that a schedule or a trigger feeds, or that an event is on its
-    way to.
-    """
+    """The sessions, by id or key, that schedules, triggers or pending events send input to."""
     names: set[str] = set()
     for kind in (SCHEDULE, TRIGGER, HANDOVER):
         after = ""
@@ -331,10 +328,10 @@ async def list_fed_sessions(store: Store) -> set[str]:
 def plan_ages(
     states: Iterable[str], older_than: float | Mapping[str, float] | None
 ) -> dict[SessionState, float]:
-    """How old sessions of which states shall be to go; raises `BadSetting`."""
+    """The least age of sessions to delete, by state. Raises `BadSetting`."""
     if isinstance(older_than, Mapping):
         if list(states):
-            raise BadSetting("states", "older_than names the states already")
+            raise BadSetting("states", "older_than already names the states")
         if not older_than:
             raise BadSetting("older_than", "it names no state")
         ages: Mapping[SessionState, Any] = {
@@ -344,7 +341,7 @@ def plan_ages(
         ages = dict.fromkeys(parse_end_states(states), 0.0 if older_than is None else older_than)
     for age in ages.values():
         if isinstance(age, bool) or not isinstance(age, int | float) or not age >= 0:
-            raise BadSetting("older_than", f"{age!r} is no number of seconds, 0 or more")
+            raise BadSetting("older_than", f"{age!r} is not a number of seconds; give 0 or more")
     return {state: float(age) for state, age in ages.items()}
 
 
@@ -355,6 +352,8 @@ _ID: Final = "retention"
 
 
 class AutoRetention:
+    """Sweeps periodically in one of the processes of a database."""
+
     def __init__(
         self,
         store: Store,
@@ -367,18 +366,18 @@ class AutoRetention:
         self._clock = clock
         self._plan = plan
         self._every = every
-        self._tasks = tasks  # those that closing waits for, and then stops
+        self._tasks = tasks  # closing waits for these, then cancels them
         self._next = 0.0
         self._busy = False
 
     async def see_to(self, now: float) -> bool:
-        """A chore of reconciliation: begin a sweep, if it is time."""
+        """A chore of reconciliation: start a sweep if it is due."""
         if now < self._next or self._busy:
             return False
         duty = await self._store.duty(SWEEP_KIND, _ID) or Duty(
             SWEEP_KIND, _ID, {"began_at": now - self._every}
         )
-        self._next = duty.body["began_at"] + self._every  # another process may want it less often
+        self._next = duty.body["began_at"] + self._every  # another process may have swept since
         if now < self._next:
             return False
         self._next = now + self._every
@@ -396,14 +395,14 @@ class AutoRetention:
 
     async def _sweep(self) -> None:
         try:
-            _tell(await sweep_sessions(self._store, self._plan, self._clock.now()))
+            _log_sweep(await sweep_sessions(self._store, self._plan, self._clock.now()))
         except EverholdError as error:
-            log.warning("the sweep did not end: %s", error)
+            log.warning("the sweep failed: %s", error)
         finally:
             self._busy = False
 
 
-def _tell(swept: SweepReport) -> None:
+def _log_sweep(swept: SweepReport) -> None:
     if swept.deleted:
         log.info("swept %d sessions, %d bytes", len(swept.deleted), swept.bytes)
 
@@ -420,16 +419,14 @@ RETENTION_KEYS: Final = (
 
 
 class RetentionSettings(msgspec.Struct, frozen=True):
-    """What goes, and how often whoever keeps the database open sees to it; None: only when
-    asked.
-    """
+    """What to delete, and the interval of periodic sweeps in seconds; None: only on request."""
 
     plan: RetentionPlan
     every: float | None = None
 
 
 def load_retention(found: Settings | None) -> RetentionSettings | None:
-    """What the settings say; None if they say nothing. Raises `BadSetting`."""
+    """The table `[retention]`; None if there is none. Raises `BadSetting`."""
     if found is None or not found.retention:
         return None
     where = f"retention in {found.source.get('retention', '')}"
@@ -446,14 +443,14 @@ def load_retention(found: Settings | None) -> RetentionSettings | None:
     if not ages:
         if "keep_last" not in table:
             raise BadSetting(
-                where, "say how long completed, failed or cancelled sessions are kept, or keep_last"
+                where, "give an age for completed, failed or cancelled sessions, or keep_last"
             )
         ages = dict.fromkeys(DEFAULT_STATES, 0.0)
     if keep_last < 0:
         raise BadSetting(where, f"keep_last cannot be {keep_last}")
     every = parse_duration(table["every"], f"every of {where}") if "every" in table else None
     if every is not None and every < 60:
-        raise BadSetting(where, "every should be a minute at least")
+        raise BadSetting(where, "every must be at least one minute")
     plan = RetentionPlan(
         ages={SessionState(state): age for state, age in ages.items()},
         keep_last=keep_last,

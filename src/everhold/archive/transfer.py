@@ -1,16 +1,14 @@
-"""Moving sessions between databases: `export_sessions` writes them to a file, `import_sessions`
-takes them in and they go on there.
+"""Moves sessions between databases: `export_sessions` writes a file, `import_sessions` reads it.
 
 Rules
-  1. A file is read to its end before any of it is taken in; what is wrong with it changes nothing.
-  2. A session arrives whole or not at all, under its own id. One that is there already is never
-     touched.
-  3. Work that was under way when a session was written has an unknown outcome where it arrives:
-     `rerun` decides.
-  4. A parent comes before its children and an origin before its forks. A fork whose origin is not
-     in the file carries what it shares, and is a session of its own where it arrives.
+  1. A file is read to its end before anything is imported. An invalid file changes nothing.
+  2. A session is imported whole or not at all, under its own id. An existing session is never
+     changed.
+  3. Work that ran during the export has an unknown outcome after the import: `rerun` decides.
+  4. A parent comes before its children, and an origin before its forks. A fork whose origin is not
+     in the file contains the shared deliveries, and is imported as a session without origin.
 
-Carrying schedules, triggers, and events that are remembered, from one database into another.
+`copy_timetable` copies schedules, triggers and stored events.
 """
 
 from __future__ import annotations
@@ -77,19 +75,19 @@ from everhold.ports.store import (
 from everhold.schedules.schedule import SCHEDULE_KIND as SCHEDULE
 from everhold.schedules.trigger import EVENT, HANDOVER, TRIGGER
 
-#: The revision of a session of which only the attachments are here.
+#: The revision of a session that only has its attachments yet.
 PREPARED_REVISION: Final = 1
 
 ExportFile = str | os.PathLike[str] | BinaryIO
 
 #: Sessions read at once while listing.
 PAGE_SIZE: Final = 500
-#: Who works on what arrives as under way: nobody who lives, so that its outcome counts as unknown.
+#: The worker in the marks of imported effects. It never lives, so their outcomes are unknown.
 EXPORTED_WORKER: Final = "w-exported"
 
 
 class ExportResult(msgspec.Struct, frozen=True):
-    """What was written."""
+    """What an export wrote."""
 
     sessions: list[SessionId]
     values: int
@@ -97,7 +95,7 @@ class ExportResult(msgspec.Struct, frozen=True):
 
 
 class ImportResult(msgspec.Struct, frozen=True):
-    """What was taken in, and which sessions were there already."""
+    """The imported sessions, and the skipped ones, which existed already."""
 
     sessions: list[SessionId]
     skipped: list[SessionId]
@@ -105,15 +103,15 @@ class ImportResult(msgspec.Struct, frozen=True):
 
 
 def ensure_progress(progress: ProgressCallback | None) -> ProgressCallback:
-    """Whom to tell how far something is; nobody, if nobody wants to know."""
-    return _unheard if progress is None else progress
+    """The callback, or one that does nothing."""
+    return _ignore_progress if progress is None else progress
 
 
-def _unheard(done: int, total: int) -> None: ...
+def _ignore_progress(done: int, total: int) -> None: ...
 
 
 async def iterate_sessions(store: Store, wanted: SessionFilter) -> AsyncIterator[SessionSummary]:
-    """Every session that a filter finds, newest first, whatever its limit says."""
+    """Every session that matches a filter, newest first. The filter's limit is ignored."""
     wanted = msgspec.structs.replace(wanted, limit=PAGE_SIZE)
     while True:
         page = await store.list(wanted)
@@ -137,7 +135,7 @@ class Exporter:
         self._writer = writer
         self._parts = parts
         self._progress = progress
-        self.written: dict[SessionId, int] = {}  # the last delivery that was written
+        self.written: dict[SessionId, int] = {}  # the last delivery written of each session
         self._wanted: dict[SessionId, Birth] = {}
         self._origins: set[SessionId | None] = set()
         self._namespaces: set[str] = set()
@@ -166,7 +164,7 @@ class Exporter:
             await asyncio.sleep(0)
 
     def _before(self, session_id: SessionId) -> SessionId | None:
-        """A session that has to be written first."""
+        """A session that must be written before this one."""
         birth = self._wanted.get(session_id)
         if birth is None:
             return None
@@ -176,8 +174,8 @@ class Exporter:
         return None
 
     async def _read(self, session_id: SessionId) -> tuple[SessionRecord, list[IntakeItem]]:
-        """A session and its intake, of one moment: what a step hands over is in its journal or
-        waits, never both.
+        """A consistent session and intake: a delivered item is not queued as well. Reads until the
+        revision is the same before and after.
         """
         record = await self._store.load(session_id)
         while True:
@@ -193,8 +191,8 @@ class Exporter:
             record = msgspec.structs.replace(since, deliveries=known + since.deliveries)
 
     async def _children(self, record: SessionRecord) -> AsyncIterator[SessionId]:
-        """The children that this record knows of; one born later would be born again where the
-        parent arrives.
+        """The children that this record asked for. The imported parent would start a later one
+        again.
         """
         asked = {
             q for q, one in index_queries(record.deliveries).items() if one.kind is Kind.SESSION
@@ -205,7 +203,7 @@ class Exporter:
                     yield row.birth.id
 
     async def _attached(self, session_id: SessionId) -> list[AttachmentLine]:
-        """What a session keeps; nothing of it where texts are redacted."""
+        """The attachments of a session; none if texts are redacted."""
         found: list[AttachmentLine] = []
         for made in [] if self._parts else await self._store.attachments(session_id):
             _, data = await self._store.attachment(session_id, made.id)
@@ -222,7 +220,7 @@ class Exporter:
         self._namespaces |= {
             query.args["in"] for query in asked.values() if query.kind is Kind.STATE
         }
-        # a retry delivers them
+        # a retry delivers the letters of a failed session
         letters = record.letters if head.state is SessionState.FAILED or not head.ended else []
         effects = (
             [] if head.ended else [EffectLine(effect.q, effect.since) for effect in record.effects]
@@ -252,8 +250,8 @@ class Exporter:
         self.written[birth.id] = head.n
 
     def _fork(self, birth: Birth, deliveries: list[Delivery]) -> tuple[SessionLine, list[Delivery]]:
-        """A fork names its origin if that is in the file with all that is shared; else it carries
-        everything.
+        """The opening line of a fork, and the deliveries to write: its own if the origin is in the
+        file, else all.
         """
         assert birth.origin is not None
         if self.written.get(birth.origin, -1) >= birth.origin_n:
@@ -285,9 +283,7 @@ async def export_sessions(
     values: bool,
     progress: ProgressCallback | None = None,
 ) -> ExportResult:
-    """Write these sessions, and their children, to a file. A path gets a new file, whole or not at
-    all.
-    """
+    """Write sessions and their children to a file. At a path, the complete file appears at once."""
     with _writing(file) as target:
         writer = ExportWriter(target, header)
         exporter = Exporter(store, writer, header.redacted, ensure_progress(progress))
@@ -300,7 +296,7 @@ async def export_sessions(
 async def select_births(
     store: Store, ids: Iterable[str] | None, wanted: SessionFilter
 ) -> list[Birth]:
-    """The births of these sessions, in this order, or of all that a filter finds, oldest first."""
+    """The births of these sessions in this order, or of all that match a filter, oldest first."""
     if ids is not None:
         return [(await store.load(session_id, since=-1)).birth for session_id in ids]
     return [row.birth async for row in iterate_sessions(store, wanted)][::-1]
@@ -312,18 +308,18 @@ async def select_births(
 async def import_sessions(
     store: Store, file: ExportFile, *, existing: str, progress: ProgressCallback | None = None
 ) -> ImportResult:
-    """Take the sessions of a file in; raises `BadExport`, `SessionExists` or `KeyConflict` before
+    """Import the sessions of a file. Raises `BadExport`, `SessionExists` or `KeyConflict` before
     anything changes.
     """
     if existing not in ("refuse", "skip"):
-        raise BadSetting("existing", f"{existing!r} is neither 'refuse' nor 'skip'")
+        raise BadSetting("existing", f"{existing!r} is not 'refuse' or 'skip'")
     with open_export(file) as (source, name):
         start = source.tell()
         size = source.seek(0, os.SEEK_END) - start
-        told = ensure_progress(progress)
+        report = ensure_progress(progress)
         source.seek(start)
-        seen, skipped, values = await _looked_through(
-            store, ExportReader(source, name), existing, lambda read: told(read, 2 * size)
+        seen, skipped, values = await _check_file(
+            store, ExportReader(source, name), existing, lambda read: report(read, 2 * size)
         )
         last = next(
             (session_id for session_id in reversed(seen) if session_id not in skipped), None
@@ -333,16 +329,16 @@ async def import_sessions(
         written = 0
         reader = ExportReader(source, name)
         for item in reader:
-            told(size + reader.bytes, 2 * size)
+            report(size + reader.bytes, 2 * size)
             if isinstance(item, SessionExport) and item.birth.id not in skipped:
-                # what reaches the disk with it is all that came before
+                # one durable commit at the end also flushes all commits before it
                 durable = item.birth.id == last
                 try:
-                    written += await _take_in(
+                    written += await _import_one(
                         store, item, values if not taken else [], durable=durable
                     )
                     taken.append(item.birth.id)
-                except SessionExists:  # it has arrived since the file was looked through
+                except SessionExists:  # it was created since the file was checked
                     if existing == "refuse":
                         raise
                     skipped[item.birth.id] = None
@@ -350,20 +346,20 @@ async def import_sessions(
     return ImportResult(taken, list(skipped), written)
 
 
-async def _looked_through(
-    store: Store, reader: ExportReader, existing: str, told: Callable[[int], object]
+async def _check_file(
+    store: Store, reader: ExportReader, existing: str, report: Callable[[int], object]
 ) -> tuple[list[SessionId], dict[SessionId, None], list[ValueLine]]:
-    """Read a file to its end: its sessions, those to skip, and the values. Raises for whatever
-    speaks against it.
+    """Read a file to its end. Returns its sessions, those to skip, and the values. Raises if it
+    cannot be imported.
     """
     if reader.header.redacted:
-        raise reader.bad("its texts were redacted; it is for check alone")
+        raise reader.bad("its texts were redacted; such a file can only be checked")
     seen: dict[SessionId, None] = {}
     skipped: dict[SessionId, None] = {}
     values: list[ValueLine] = []
     keys: dict[str, SessionId] = {}
     for item in reader:
-        told(reader.bytes)
+        report(reader.bytes)
         if isinstance(item, ValueLine):
             values.append(item)
             continue
@@ -396,8 +392,8 @@ async def _found(store: Store, session_id: str) -> SessionRecord | None:
 
 
 def _is_prepared(record: SessionRecord) -> bool:
-    """Whether only the attachments of a session are here. Any other that runs has mail, a timer, or
-    something open.
+    """Whether a session has only its attachments yet. Any other running session has a letter, a
+    timer or an open query.
     """
     head = record.head
     waits = head.mail or head.due_at is not None or head.open_from <= head.n
@@ -405,8 +401,8 @@ def _is_prepared(record: SessionRecord) -> bool:
 
 
 async def _origin_fits(store: Store, carried: SessionExport, seen: Collection[str]) -> None:
-    """A fork's origin must come before it in the file, or be here with the very steps that the fork
-    shares.
+    """Check that a fork's origin is earlier in the file, or exists here with the same shared
+    steps.
     """
     birth = carried.birth
     assert birth.origin is not None
@@ -416,22 +412,22 @@ async def _origin_fits(store: Store, carried: SessionExport, seen: Collection[st
         if birth.origin in seen:
             return
         raise BadExport(
-            carried.where, f"it is a fork of {birth.origin}, which is not before it"
+            carried.where,
+            f"it is a fork of {birth.origin}, which is neither earlier in the file nor here",
         ) from None
     if digest_deliveries(here) != carried.opening.shares:
         raise BadExport(
-            carried.where, f"it shares steps with {birth.origin}, which has other steps here"
+            carried.where, f"it shares steps with {birth.origin}, whose steps here are different"
         )
 
 
-async def _take_in(
+async def _import_one(
     store: Store, carried: SessionExport, values: list[ValueLine], *, durable: bool
 ) -> int:
-    """Land one session; returns how many values came with it. Values that are here already stay as
-    they are.
+    """Import one session. Returns how many values were written; existing values are not changed.
 
-    Its attachments land before its steps, so that it never lacks what it refers to, whatever dies
-    in between.
+    The attachments are written before the steps, so that a crash never leaves steps without their
+    attachments.
     """
     birth = carried.birth
     shared = []
@@ -454,18 +450,17 @@ async def _take_in(
         except Overtaken:
             if not change.writes or await _is_here(store, birth.id):
                 raise SessionExists(birth.id, store.where) from None
-            continue  # somebody wrote one of the values meanwhile
+            continue  # another process wrote one of the values
         break
     if change.head.ended and birth.parent is not None:
-        await _tell_parent(store, birth)
+        await _notify_parent(store, birth)
     return len(change.writes)
 
 
 async def _prepared(store: Store, carried: SessionExport) -> int | None:
-    """Have a session of no steps that keeps the attachments; returns its number, or None where it
-    needs none.
+    """Create a session without steps for the attachments. Returns its number; None without any.
 
-    Nothing moves it. One that an import left which died is taken up.
+    Nothing moves such a session. One left by an import that died is reused.
     """
     birth = carried.birth
     at = carried.head.updated_at
@@ -497,7 +492,7 @@ def _change(carried: SessionExport, shared: list[Delivery]) -> Change:
     opened = find_open_queries([*shared, *carried.deliveries])
     working = {effect.q for effect in carried.effects}
     if not working <= opened.keys():
-        raise BadExport(carried.where, "somebody works on a question that is not open")
+        raise BadExport(carried.where, "an effect belongs to a query that is not open")
     head = Head(
         0,
         line.revision,
@@ -524,7 +519,7 @@ def _change(carried: SessionExport, shared: list[Delivery]) -> Change:
 
 
 def _notices(opened: dict[int, AskedQuery], working: set[int]) -> Iterator[Notice]:
-    """The rows of the inbox: what people are asked, and calls that nobody knows the outcome of."""
+    """The inbox rows: questions for people, and calls with an unknown outcome."""
     for q, entry in opened.items():
         query = entry.query
         if q in working:
@@ -535,10 +530,8 @@ def _notices(opened: dict[int, AskedQuery], working: set[int]) -> Iterator[Notic
             yield Notice(q, query.kind, query.to, entry.at, query)
 
 
-async def _tell_parent(store: Store, child: Birth) -> None:
-    """Tell a parent that arrived before its child had ended; it was written while it still
-    waited.
-    """
+async def _notify_parent(store: Store, child: Birth) -> None:
+    """Send a child's outcome to a parent that was imported before, while it still waited."""
     assert child.parent is not None
     whole = await store.load(child.id)
     ended = make_child_answer(
@@ -579,7 +572,7 @@ def _writing(file: ExportFile) -> Iterator[BinaryIO]:
         yield _binary(file, "writable")
         return
     path = Path(file)
-    # a device or a pipe is written to, and stays what it is
+    # a device or a pipe is written in place, not replaced
     if path.exists() and not path.is_file():
         try:
             with open(path, "wb") as target:
@@ -610,9 +603,7 @@ def _writing(file: ExportFile) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_export(file: ExportFile) -> Iterator[tuple[BinaryIO, str]]:
-    """A file that can be read more than once, and its name; a pipe is kept in a file of our own
-    meanwhile.
-    """
+    """A seekable file and its name. A pipe is copied to a temporary file first."""
     with ExitStack() as stack:
         if isinstance(file, str | os.PathLike):
             try:
@@ -634,7 +625,7 @@ def open_export(file: ExportFile) -> Iterator[tuple[BinaryIO, str]]:
 def _binary(file: Any, able: str) -> BinaryIO:
     if isinstance(file, io.TextIOBase) or not getattr(file, able, lambda: False)():
         raise BadSetting(
-            "file", f"it is a path, or a {able} file opened in binary mode, not {file!r}"
+            "file", f"give a path or a {able} file opened in binary mode, not {file!r}"
         )
     found: BinaryIO = file
     return found
@@ -644,7 +635,7 @@ _KINDS: Final = (SCHEDULE, TRIGGER, EVENT, HANDOVER)
 
 
 async def load_timetable(store: Store) -> list[Duty]:
-    """All of them."""
+    """All schedules, triggers and events of a store."""
     found: list[Duty] = []
     for kind in _KINDS:
         after = ""
@@ -655,8 +646,8 @@ async def load_timetable(store: Store) -> list[Duty]:
 
 
 async def copy_timetable(store: Store, duties: list[Duty]) -> dict[str, int]:
-    """Keep here what was kept elsewhere, all at once; what has the same name here stays. Returns
-    how many of each.
+    """Copy schedules, triggers and events in one transaction. Existing names are not changed.
+    Returns the number of each.
     """
     fresh = [duty for duty in duties if await store.duty(duty.kind, duty.id) is None]
     await store.undertake([msgspec.structs.replace(duty, version=0) for duty in fresh])

@@ -130,7 +130,7 @@ def test_a_tape_goes_on_across_restarts(restarted: Recording, tmp_path: Path) ->
     )
     assert restarted.difference(host(restarting)) == ""
     lines = restarted.difference(host(sooner)).splitlines()
-    assert '-  begins again with {"left":1}' in lines and '+  begins again with {"left":0}' in lines
+    assert '-  restarts with {"left":1}' in lines and '+  restarts with {"left":0}' in lines
     accepted = restarted.updated(host(sooner))
     assert accepted.difference(host(sooner)) == ""
     assert len(accepted.deliveries) == 4

@@ -99,7 +99,7 @@ async def test_nothing_is_deleted_unasked():
             await runtime.archive.gc()
         with pytest.raises(BadArguments, match="keep_last"):
             await runtime.archive.gc(keep_last=-1)
-        with pytest.raises(BadSetting, match="'paused' is no end"):
+        with pytest.raises(BadSetting, match="'paused' is not an ended state"):
             await runtime.archive.gc(["paused"], older_than=0)
 
 
@@ -161,7 +161,7 @@ async def test_a_session_that_moved_meanwhile_is_left_alone():
 
         runtime.store.delete = late
         assert (await runtime.archive.gc("failed", keep_last=0)).kept == {
-            status.session_id: "it has moved since"
+            status.session_id: "it has moved since it was listed"
         }
 
 
@@ -200,13 +200,13 @@ async def test_each_state_has_an_age_of_its_own():
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"older_than": {"paused": 1}}, "'paused' is no end"),
+        ({"older_than": {"paused": 1}}, "'paused' is not an ended state"),
         ({"older_than": {}}, "names no state"),
-        ({"older_than": {"failed": "soon"}}, "no number of seconds"),
-        ({"older_than": {"failed": True}}, "no number of seconds"),
-        ({"older_than": {"failed": float("nan")}}, "no number of seconds"),
-        ({"older_than": -1}, "no number of seconds"),
-        ({"older_than": {"failed": 1}, "states": ["failed"]}, "names the states already"),
+        ({"older_than": {"failed": "soon"}}, "is not a number of seconds"),
+        ({"older_than": {"failed": True}}, "is not a number of seconds"),
+        ({"older_than": {"failed": float("nan")}}, "is not a number of seconds"),
+        ({"older_than": -1}, "is not a number of seconds"),
+        ({"older_than": {"failed": 1}, "states": ["failed"]}, "already names the states"),
     ],
 )
 async def test_an_age_that_is_none_is_refused(given, why):
@@ -357,9 +357,7 @@ async def test_a_session_for_which_something_waits_stays():
             "s-1", lambda intake: intake.enqueue(IntakeItem("i-1", ItemKind.INPUT, "hello"))
         )
         await commit_end(runtime.store, record)
-        assert (await runtime.archive.gc(keep_last=0)).kept == {
-            "s-1": "something waits to enter it"
-        }
+        assert (await runtime.archive.gc(keep_last=0)).kept == {"s-1": "it has queued input"}
 
         await runtime.store.intake("s-1", lambda intake: intake.end_all({"code": "session_ended"}))
         assert (await runtime.archive.gc(keep_last=0)).deleted == ["s-1"]
@@ -374,7 +372,7 @@ async def test_a_session_that_is_fed_by_a_schedule_or_a_trigger_stays(name):
         for kind, due in (("schedule", 1.0), ("trigger", None), ("handover", 5.0)):
             await runtime.store.undertake([Duty(kind, "x", feed, due)])
             assert (await runtime.archive.gc(keep_last=0)).kept == {
-                "s-1": "a schedule or a trigger feeds it"
+                "s-1": "a schedule or a trigger sends it input"
             }
             await runtime.store.undertake([Duty(kind, "x", None, None, 1)])
         await runtime.store.undertake([Duty("handover", "x", feed)])

@@ -403,7 +403,7 @@ async def test_a_fork_of_what_went_another_way_here_is_refused(tmp_path):
         fork = await house.there.fork(origin.session_id)
         await house.there.archive.export(house.file)
 
-        with pytest.raises(BadExport, match="other steps here"):
+        with pytest.raises(BadExport, match="steps here are different"):
             await house.here.archive.import_(house.file, existing="skip")
         with pytest.raises(UnknownSession):
             await house.here.status(fork.session_id)
@@ -669,12 +669,12 @@ def edited(sound, number, change):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (b"", "does not begin"),
-        (b"\n\n", "does not begin"),
-        (b"hello", "does not begin"),
-        (b"[1]\n", "does not begin"),
-        (b'{"everhold":"envelope"}\n', "does not begin"),
-        (b"\xff\xfe\n", "does not begin"),
+        (b"", "it is not an export of everhold"),
+        (b"\n\n", "it is not an export of everhold"),
+        (b"hello", "it is not an export of everhold"),
+        (b"[1]\n", "it is not an export of everhold"),
+        (b'{"everhold":"envelope"}\n', "it is not an export of everhold"),
+        (b"\xff\xfe\n", "it is not an export of everhold"),
         (b'{"everhold":"export"}\n', "its format is None"),
         (b'{"everhold":"export","format":"1"}\n', "its format is '1'"),
         (b'{"everhold":"export","format":0}\n', "its format is 0"),
@@ -683,15 +683,15 @@ def edited(sound, number, change):
         (b'{"everhold":"export","format":1}\n{"line":"other"}\n', "line 2"),
         (
             b'{"everhold":"export","format":1}\n{"line":"effect","q":1,"since":0}\n',
-            "belongs to no session",
+            "not part of a session",
         ),
         (
             b'{"everhold":"export","format":1}\n{"line":"close","sessions":1,"values":0}\n',
-            "should hold 1 sessions",
+            "should have 1 sessions",
         ),
         (
             b'{"everhold":"export","format":1}\n{"line":"close","sessions":0,"values":0}\nx',
-            "follows its close",
+            "after the close line",
         ),
         (
             b'{"everhold":"export","format":1}\n{"line":"value","namespace":"a","key":"\xff","value":[1]}',
@@ -699,7 +699,7 @@ def edited(sound, number, change):
         ),
         (
             b'{"everhold":"export","format":1}\n{"line":"value","namespace":"a","key":"b","value":[]}',
-            "list of one",
+            "list of one element",
         ),
         (b'{"everhold":"export","format":1}\n' + b"[" * 100_000, "line 2"),
     ],
@@ -714,7 +714,7 @@ async def test_a_newer_format_is_called_newer(tmp_path):
     text = b'{"everhold":"export","format":%d,"new":"things"}\n' % (EXPORT_FORMAT + 1)
 
     assert (
-        f"format {EXPORT_FORMAT + 1}; this everhold knows formats up to {EXPORT_FORMAT}"
+        f"format {EXPORT_FORMAT + 1}; this everhold reads formats up to {EXPORT_FORMAT}"
         in await refused(tmp_path, text)
     )
 
@@ -730,14 +730,18 @@ async def test_a_session_in_it_twice_is_refused(tmp_path, sound):
     ("number", "change", "reason"),
     [
         (1, lambda line: line["birth"].update(seeds=[]), "no seed"),
-        (1, lambda line: line["birth"].update(origin="s-0", origin_n=0), "shares"),
+        (
+            1,
+            lambda line: line["birth"].update(origin="s-0", origin_n=0),
+            "shared deliveries do not agree",
+        ),
         (2, lambda line: line.update(n=5), "deliveries"),
         (
             3,
             lambda line: line.update(notes={"outcome": {"type": "returned", "value": 1}}),
-            "says otherwise",
+            "its journal does not agree",
         ),
-        (4, lambda line: line.update(state="completed"), "says otherwise"),
+        (4, lambda line: line.update(state="completed"), "its journal does not agree"),
         (4, lambda line: line.update(n=7), "deliveries"),
         (4, lambda line: line.update(line="effect", q=9, since=0), "no head"),
         (4, lambda line: line.update(revision=0), "no revision"),

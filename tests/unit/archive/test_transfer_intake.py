@@ -199,9 +199,9 @@ async def test_a_session_and_its_intake_are_of_one_moment(tmp_path):
 
 
 ODD = [
-    (lambda item: item.update(id="i-2"), "no name of its own"),
-    (lambda item: item.update(key="k\0-2"), "no name of its own"),
-    (lambda item: item.update(key=" "), "no name of its own"),
+    (lambda item: item.update(id="i-2"), "empty or repeated ids or keys"),
+    (lambda item: item.update(key="k\0-2"), "empty or repeated ids or keys"),
+    (lambda item: item.update(key=" "), "empty or repeated ids or keys"),
     (lambda item: item.update(state="lost"), "lost"),
     (lambda item: item.update(body=2**70), "64 bits"),
     (lambda item: item.pop("kind"), "kind"),
