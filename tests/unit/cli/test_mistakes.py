@@ -124,7 +124,7 @@ MISTAKES = [
     ("db gc --keep-last -1", "usage", 2, "--keep-last cannot be -1"),
     ("check seven --program refund", "usage", 2, "name sessions, or say which fit; not both"),
     ("export seven --state paused -o x.jsonl", "usage", 2, "not both"),
-    ("db gc --older-than 1d --state paused", "bad_setting", 2, "'paused' is no end"),
+    ("db gc --older-than 1d --state paused", "bad_setting", 2, "'paused' is not an ended state"),
     # files
     ("import none.jsonl", "bad_export", 2, "none.jsonl"),
     ("import shop.py", "bad_export", 2, "cannot be read as exported sessions"),
