@@ -318,9 +318,7 @@ class BlockingArchive:
         labels: Mapping[str, str] | None = None,
         progress: ProgressCallback | None = None,
     ) -> CheckReport:
-        """Replay sessions under the code on disk, in a fresh process, without effects; nothing
-        is changed.
-        """
+        """Replay sessions with the code on disk, in a new process, without effects or changes."""
     def gc(
         self,
         states: str | Iterable[str] = ...,
@@ -334,19 +332,19 @@ class BlockingArchive:
         dry_run: bool = False,
         progress: ProgressCallback | None = None,
     ) -> SweepReport:
-        """Delete sessions that have ended (completed or cancelled, unless `states` says
-        otherwise).
+        """Delete ended sessions; by default completed and cancelled ones, else those in
+        `states`.
         """
     def reclaim(self) -> ReclaimResult:
-        """Remove what no session can read any more, such as bytes that a crash left behind;
-        returns what was removed. `gc` does this, too.
-        """
+        """Delete data that no session can read, such as remains of a crash. `gc` does this, too."""
     def vacuum(self, session: SessionRef | None = None, *, older_than: float = 0.0) -> int:
-        """Remove ended inputs from the intake of a session, or of all, that are so many seconds
-        old; returns how many.
+        """Remove completed items older than `older_than` seconds from the intake of one session,
+        or of all. Returns how many.
         """
     def verify(self, progress: ProgressCallback | None = None) -> list[StoreProblem]:
-        """Look for gaps, dangling references and damage; an empty list means that all is well."""
+        """Look for gaps, dangling references and damage. An empty list means that none was
+        found.
+        """
 
 class BlockingWorkers:
     """`Workers` for code that is not async."""
