@@ -1,13 +1,13 @@
-"""What happens in a conversation, in the words of AG-UI: for frontends that speak that protocol.
+r"""Events of a conversation as AG-UI events, for frontends that speak that protocol.
 
-    told = AgUi(session.id)
+    translator = AgUi(session.id)
     async for event in session.events():
-        for line in told.of(event):
-            yield f"data: {dumps(line)}\\n\\n"
+        for line in translator.of(event):
+            yield f"data: {dumps(line)}\n\n"
 
-A turn is a run, a question to a model is a step. What AG-UI has no word for is a custom event
-`everhold.<kind>`. Words that were streamed are not told again when the message is a fact; a message
-that was not streamed is told whole.
+A turn is a run, and a question to a model is a step. Events without a counterpart in AG-UI become
+custom events `everhold.<kind>`. Streamed text is not repeated when its message is a fact; a message
+that was not streamed is sent whole.
 """
 
 from __future__ import annotations
@@ -37,19 +37,17 @@ AgUiEvent = dict[str, JSON]
 
 
 class AgUi:
-    """Turns the events of one conversation into those of AG-UI."""
+    """Translates the events of one conversation into AG-UI events."""
 
     def __init__(self, session_id: str) -> None:
         self._thread = session_id
-        self._run = 0  # the turn that was begun
-        self._open: list[
-            AgUiEvent
-        ] = []  # what ends the messages that are being streamed, newest last
-        self._streamed: set[str] = set()  # queries whose words were streamed
-        self._again: dict[str, int] = {}  # how often a query was asked again
+        self._run = 0  # the turn that was started
+        self._open: list[AgUiEvent] = []  # the events that end the streamed messages, newest last
+        self._streamed: set[str] = set()  # queries whose text was streamed
+        self._again: dict[str, int] = {}  # number of resets by query
 
     def of(self, event: Event) -> list[AgUiEvent]:
-        """The events of AG-UI for one of ours."""
+        """The AG-UI events for one event."""
         return [{**line, **_when(event)} for line in self._of(event)]
 
     def _of(self, event: Event) -> Iterator[AgUiEvent]:
@@ -74,11 +72,11 @@ class AgUi:
                 self._open.clear()
                 yield {"type": "MESSAGES_SNAPSHOT", "messages": format_agui_messages(event.value)}
             case EventKind.INPUT | EventKind.TOOL_STARTED | EventKind.TOOL_FINISHED:
-                return  # the messages tell
+                return  # the messages contain them
             case _:
                 yield _custom(event)
 
-    # ---- words while they are said
+    # ---- live text
 
     def _stream(self, event: Event) -> Iterator[AgUiEvent]:
         self._streamed.add(event.query)
@@ -91,7 +89,7 @@ class AgUi:
             yield piece
 
     def _lines(self, event: Event) -> tuple[list[AgUiEvent], AgUiEvent, list[AgUiEvent]]:
-        """What begins a part of an answer, a piece of it, and what ends it."""
+        """The events that begin a part of an answer, add a piece to it, and end it."""
         again = self._again.get(event.query, 0)
         name = f"{event.query}.{event.part}" + (f".{again}" if again else "")
         match event.kind:
@@ -180,7 +178,7 @@ class AgUi:
 
 
 def format_agui_messages(view: Any) -> list[JSON]:
-    """The messages of a view, as AG-UI writes them."""
+    """The messages of a view, in the format of AG-UI."""
     found: list[JSON] = []
     for message in [*view["messages"], *view["pending"]]:
         found += _messages(message["id"], message["role"], message["content"])
@@ -214,7 +212,7 @@ def _call(block: Any) -> JSON:
 
 
 def _whole(node: Node) -> Iterator[AgUiEvent]:
-    """A message that was not streamed."""
+    """The events of a message that was not streamed."""
     said = extract_text(node.content)
     if said:
         yield {"type": "TEXT_MESSAGE_START", "messageId": node.id, "role": "assistant"}

@@ -1,4 +1,4 @@
-"""The plugin spec on one page: subclass `Plugin`, override what you need, and give it to
+"""Plugins of agents, on one page: subclass `Plugin`, override the hooks you need, pass it to
 `Agent(plugins=[…])`.
 
     class Calm(Plugin):
@@ -8,21 +8,20 @@
             return Contribute("guidance", "Stay calm.")
 
 Rules
-  1. `before_*` decides: it returns directives (one, several or none), which are data and become
-     part of the journal. It runs once, before what it decides about, and not on replay; after a
-     crash it may run again.
-  2. `after_*` observes, once what it is told of is kept. What it raises is logged, and changes
+  1. A `before_*` hook decides: it returns directives (one, several or none), which are data in the
+     journal. It runs before the thing it decides about, and not on replay. After a crash it may run
+     again.
+  2. An `after_*` hook observes. It runs after the commit. Its exceptions are logged and change
      nothing.
-  3. A directive that makes no sense where it is returned is refused (`BadDirective`), and a
-     `before_*` that raises fails (`PluginFailed`): the turn ends and says so. Nothing goes on
-     without a plugin that was asked for.
-  4. Each conversation has a copy of a plugin of its own (`copy.copy`), which begins with
+  3. A directive that a hook does not allow raises `BadDirective`, and an exception in a `before_*`
+     hook raises `PluginFailed`: the turn fails. No turn continues without one of its plugins.
+  4. Each conversation has its own copy of a plugin (`copy.copy`), which starts with
      `restore(None)`.
-  5. A hook may be a function or a coroutine function. Plugins are asked in their order, and each
-     sees what those before it made of the input, result or options. What it is given is a copy:
-     only a directive changes something.
-  6. A plugin that saw another input of a tool than the tool will get is asked again. Abort stands
-     over everything, then Deny or Finish, then Confirm (each one is asked), then Reply.
+  5. A hook is a function or a coroutine function. Plugins are called in order, and each sees the
+     input, result or options as changed by those before it. Plugins receive copies: only a
+     directive changes something.
+  6. A plugin that saw another input of a tool than the tool will get is called again. Abort
+     overrides everything, then Deny or Finish, then Confirm (every one is asked), then Reply.
 """
 
 from __future__ import annotations
@@ -65,41 +64,41 @@ __all__ = [
     "Show",
 ]
 
-#: Where in the prompt something may be contributed, in the order in which the model reads it.
+#: The slots of the prompt, in order.
 SLOTS: Final = ("intro", "execution", "guidance", "project", "context", "environment")
 
 
-# ---- directives: what a hook may decide
+# ---- directives
 
 
 class Directive(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="do"):
-    """Something that a plugin wants done, as data."""
+    """A decision of a plugin, as data."""
 
 
 class Abort(Directive, frozen=True, tag="abort"):
-    """Stop the turn. What was said stays, and its outcome names the plugin."""
+    """End the turn. Its messages stay, and its outcome names the plugin."""
 
     reason: str = ""
 
 
 class AddMessages(Directive, frozen=True, tag="add_messages"):
-    """Put something into the conversation: texts, or messages `{"role", "content"}` of users and
-    the system.
+    """Add messages to the conversation: texts, or `{"role", "content"}` with the role user or
+    system.
     """
 
     messages: list[JSON]
 
 
 class SetOptions(Directive, frozen=True, tag="set_options"):
-    """Set options. In `before_session` and `before_config` they last; elsewhere they are for the
-    turn or the call.
+    """Set options. In `before_session` and `before_config` they last; in other hooks they hold for
+    the turn or call.
     """
 
     options: dict[str, JSON]
 
 
 class Contribute(Directive, frozen=True, tag="contribute"):
-    """Add to the prompt of this turn, in one of `SLOTS`; with `tools`, only where one of them is
+    """Add text to the prompt of this turn, in one of `SLOTS`; with `tools`, only if one of them is
     offered.
     """
 
@@ -111,55 +110,53 @@ class Contribute(Directive, frozen=True, tag="contribute"):
 
 
 class Show(Directive, frozen=True, tag="show"):
-    """Change what the model is shown in this call: leave out the first `skip` messages, add `extra`
-    at the end.
-    """
+    """Change what the model sees in this call: skip the first `skip` messages, append `extra`."""
 
     skip: int = 0
     extra: list[JSON] = []
 
 
 class Reply(Directive, frozen=True, tag="reply"):
-    """Do not ask the model, or do not call the tool: this is what it said."""
+    """Use this content in place of a model call or tool call."""
 
     content: JSON
 
 
 class ReplaceInput(Directive, frozen=True, tag="replace_input"):
-    """Call the tool with this input instead."""
+    """Call the tool with this input."""
 
     input: dict[str, JSON]
 
 
 class ReplaceResult(Directive, frozen=True, tag="replace_result"):
-    """Show the model this instead of what the tool returned. The journal keeps what it returned."""
+    """Show the model this content in place of the tool's result. The journal keeps the result."""
 
     content: JSON
 
 
 class Ask(Directive, frozen=True, tag="ask"):
-    """Ask a model something beside the conversation, then call the hook again: `moment.said` has
-    the answers so far, and None where the model could not be asked.
+    """Ask a model beside the conversation, then call the hook again: `moment.said` has the answers
+    so far, and None for a failed model call.
 
-    It is a question like any other (kept, replayed, answerable by people), and its tokens are
-    entered under `source`.
+    It is an ordinary question (recorded, replayed, answerable by people). Its tokens are counted
+    under `source`.
     """
 
     prompt: str
     source: str
     system: str | None = None
     max_tokens: int = 1024
-    # so many messages of the frame are shown before the prompt, by reference
+    # number of messages of the frame to show before the prompt, by reference
     shown: int | None = None
 
 
 class Compact(Directive, frozen=True, tag="compact"):
-    """Open a new frame with what `before_compact` makes of this one."""
+    """Open a new frame with the messages that `before_compact` returns."""
 
 
 class NewFrame(Directive, frozen=True, tag="new_frame"):
-    """What a new frame begins with: messages, then the last `keep` of the frame before, as they
-    are.
+    """The beginning of a new frame: messages, then the last `keep` messages of the old frame,
+    unchanged.
     """
 
     messages: list[JSON]
@@ -167,8 +164,8 @@ class NewFrame(Directive, frozen=True, tag="new_frame"):
 
 
 class ContinueAs(Directive, frozen=True, tag="continue_as"):
-    """Go on in a new frame that begins with `task`. Without a name, or with that of the current
-    frame: nothing.
+    """Continue in a new frame that begins with `task`. Without a name, or with that of the current
+    frame, it does nothing.
     """
 
     frame: str
@@ -177,15 +174,15 @@ class ContinueAs(Directive, frozen=True, tag="continue_as"):
 
 
 class Finish(Directive, frozen=True, tag="finish"):
-    """The turn is done, with this value."""
+    """End the turn with this value."""
 
     value: JSON
 
 
-#: What a hook that decides may return.
+#: What a `before_*` hook may return.
 HookResult = Directive | Deny | Confirm | Sequence[Directive | Deny | Confirm] | None
 
-#: Which directives make sense where; the names are those of the hooks that decide.
+#: The directives that each hook allows.
 ALLOWED_DIRECTIVES: Final[Mapping[str, tuple[type, ...]]] = {
     "before_session": (SetOptions,),
     "before_config": (SetOptions,),
@@ -197,134 +194,134 @@ ALLOWED_DIRECTIVES: Final[Mapping[str, tuple[type, ...]]] = {
     "before_compact": (NewFrame, Ask),
 }
 
-#: Hooks in which plugins are asked by their `priority`; those of one priority, and in all other
-#: hooks, in their order.
+#: Hooks that call plugins by `priority`; plugins of one priority, and those of all other hooks, are
+#: called in order.
 BY_PRIORITY: Final = ("before_result", "before_compact")
 
 
 class Plugin:
-    """Does nothing, on purpose. Subclasses override what they need."""
+    """The base class: every hook does nothing."""
 
-    name: ClassVar[str] = ""  #: what outcomes, errors and snapshots call it
+    name: ClassVar[str] = ""  #: its name in outcomes, errors and snapshots
     version: str = "1"
-    priority: int = 0  #: which plugin is asked first in the hooks `BY_PRIORITY`: higher first
-    tools: Sequence[Any] = ()  #: tools that it brings along
-    revision: int = 0  #: raise it whenever `snapshot` would return something else
+    priority: int = 0  #: the order in the hooks `BY_PRIORITY`: higher first
+    tools: Sequence[Any] = ()  #: tools that it adds to the agent
+    revision: int = 0  #: increment it whenever `snapshot` would return another value
 
-    # ---- what it keeps
+    # ---- state
 
     def snapshot(self) -> JSON:
-        """What the plugin knows of this conversation; kept with the turn if `revision` has changed
-        since.
+        """The plugin's state for this conversation; recorded with the turn if `revision` has
+        changed.
         """
         return None
 
     def restore(self, state: JSON) -> None:
-        """Know what an earlier `snapshot` said, and nothing else; None: begin anew."""
+        """Take over the state of an earlier `snapshot`, and drop any other; None resets the
+        plugin.
+        """
 
-    # ---- before: decides
+    # ---- hooks that decide
 
     def before_session(self, moment: Moment) -> Any:
-        """A session begins, once in its life: set options it should have. `moment.root` tells a
-        child from a root.
+        """Called once, when a session starts: set options. `moment.root` is false in a child
+        session.
         """
 
     def before_config(self, moment: Moment, options: dict[str, JSON]) -> Any:
-        """Options are about to be set: say what is set instead. Plugins see the last one's; who
-        raises is skipped.
+        """Called before options are set: return other options. Each plugin sees the previous one's;
+        a plugin that raises is skipped.
         """
 
     def before_turn(self, moment: Moment) -> Any:
-        """An input was taken and the model is not asked yet: add to the prompt, add messages, set
-        options, or abort.
+        """Called after an input was taken, before the first model call: add to the prompt, add
+        messages, set options, or abort.
         """
 
     def before_checkpoint(self, moment: Moment) -> Any:
-        """Tools are done and the model will be asked again, or the turn is about to end
-        (`moment.completing`).
-        """
+        """Called after the tools of a round, and before the turn ends (`moment.completing`)."""
 
     def before_model_call(self, moment: Moment) -> Any:
-        """The model is about to be asked: show it more or less, set options for this call, reply
-        for it, or abort.
+        """Called before each model call: change what the model sees, set options for this call,
+        reply in its place, or abort.
         """
 
     def before_tool_call(self, moment: Moment, call: ToolUse) -> Any:
-        """A tool is about to be called: deny, have a person confirm it, change its input, reply for
-        it, or abort.
+        """Called before each tool call: deny, require a confirmation, change the input, reply in
+        its place, or abort.
 
-        It is called again for the same `call.id` if another plugin changes the input; what it says
-        last counts.
+        It is called again for the same `call.id` if another plugin changes the input; the last
+        directives count.
         """
 
     def before_result(self, moment: Moment, call: ToolUse, content: JSON) -> Any:
-        """A tool has returned `content`, as the plugins before this one changed it: show something
-        else, or abort.
+        """Called with the result of a tool, as changed by the plugins before: show other content,
+        or abort.
         """
 
     def before_compact(self, moment: Moment) -> Any:
-        """The frame should become smaller: say what a new one begins with. The first plugin that
-        does is heard.
+        """Called when the frame should become smaller: return the beginning of a new one. The first
+        plugin that returns one wins.
         """
 
     def before_store(self, value: JSON) -> JSON:
-        """An input, a tool's result or a model's words are about to be written down: what is
-        returned is written.
+        """Called before an input, a tool result or a model reply is stored: the returned value is
+        stored.
 
-        So are answers of people and hosts. One that comes where the program is not waits as it was
-        given until it is.
+        Also called for answers of people and hosts. An answer that arrives in a process without the
+        program is stored unchanged until the program gets it.
         """
         return value
 
-    # ---- after: observes
+    # ---- hooks that observe
 
     def after_turn(self, moment: Moment, settled: SettledTurn) -> Any:
-        """A turn has settled and is kept."""
+        """Called after a turn has settled."""
 
     def after_model_call(self, moment: Moment, usage: Usage | None) -> Any:
-        """The model has answered, and its answer is kept."""
+        """Called after a model's answer was stored."""
 
     def after_tool_call(self, moment: Moment, call: ToolUse, content: JSON) -> Any:
-        """A tool was called, and its result is kept."""
+        """Called after a tool's result was stored."""
 
     def after_query(self, moment: Moment, query: Query) -> Any:
-        """A question waits for a person: tell them."""
+        """Called when a question waits for a person: notify them here."""
 
     def after_frame(self, moment: Moment, frame: Frame) -> Any:
-        """A new frame was opened."""
+        """Called after a new frame was opened."""
 
     def after_config(self, moment: Moment, before: dict[str, JSON], now: dict[str, JSON]) -> Any:
-        """Options have changed."""
+        """Called after options have changed."""
 
     def after_restore(self, moment: Moment) -> Any:
-        """A conversation that was held elsewhere, or before, goes on here: the first time it is
-        moved.
-        """
+        """Called when a conversation from another process, or from earlier, first moves here."""
 
 
-#: All hooks, in the order of this page.
+#: All hooks, in the order of this module.
 HOOKS: Final = tuple(name for name in vars(Plugin) if name.startswith(("before_", "after_")))
 
 
 def overrides_hook(plugin: Plugin, hook: str) -> bool:
-    """Whether a plugin does anything there."""
+    """Whether a plugin overrides a hook."""
     return getattr(type(plugin), hook) is not getattr(Plugin, hook) or hook in vars(plugin)
 
 
-# ---- finding them
+# ---- plugins of an agent
 
 
 def collect_plugins(given: Sequence[Any]) -> tuple[Plugin, ...]:
-    """Plugins as an agent takes them: objects, classes, or names of installed ones. Two of one name
-    are refused.
+    """Plugins from objects, classes, or names of installed ones. Raises `BadArguments` for two of
+    one name.
     """
     found: list[Plugin] = []
     for one in given:
         plugin = _made(one)
         if not plugin.name:
-            raise BadArguments("plugins", f"{type(plugin).__name__} needs a name")
+            raise BadArguments(
+                "plugins", f"{type(plugin).__name__} has no name; set the class attribute `name`"
+            )
         if plugin.name in (other.name for other in found):
-            raise BadArguments("plugins", f"there are two of the name {plugin.name!r}")
+            raise BadArguments("plugins", f"two plugins have the name {plugin.name!r}")
         found.append(plugin)
     return tuple(found)
 
@@ -342,10 +339,10 @@ def _made(one: Any) -> Plugin:
 
 
 def apply_before_store(plugins: Sequence[Plugin], value: JSON) -> JSON:
-    """A value as it is written down: each plugin's `before_store` sees what the one before it
+    """A value as it is stored: each plugin's `before_store` gets the value that the one before it
     returned.
 
-    One that raises is `PluginFailed`, and nothing is written.
+    Raises `PluginFailed` if one raises; then nothing is stored.
     """
     for plugin in plugins:
         if overrides_hook(plugin, "before_store"):

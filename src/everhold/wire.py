@@ -1,16 +1,14 @@
-"""What the outside is shown, for all fronts: statuses and errors as JSON, HTTP and exit codes.
+"""Statuses and errors as JSON, HTTP statuses and exit codes: what every front shows.
 
 Rules
-  1. The keys of a status never change and are never dropped. We add: `session_id` on every status;
-     `code`, `hint` and `stats` on an error; on a query that is more than a plain prompt, what else
-     it holds.
-  2. A flag is there when it is true and absent when it is false; `system` is always there, null
-     when unset.
-  3. Only queries that somebody outside can answer are listed. One takes the single form, more the
-     batch form.
+  1. The keys of a status never change and are never dropped. Added since: `session_id` on every
+     status; `code`, `hint` and `stats` on an error; on a query, its other fields.
+  2. A flag is present only when it is true; `system` is always present, and null when unset.
+  3. Only queries that can be answered from outside are listed: one in the single form, several in
+     the batch form.
   4. Times are whole milliseconds since the epoch.
-  5. Every error of `errors.py` falls under a row of `ERROR_ROWS`: its own, else that of its branch.
-  6. A command that a sentence names reads the database that the sentence is about.
+  5. Every error of `errors.py` has a row in `ERROR_ROWS`: its own, or that of its branch.
+  6. A command in a hint names the database that the hint is about.
 """
 
 from __future__ import annotations
@@ -40,21 +38,23 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class ExitCode(IntEnum):
-    """How a command ends. Part of the contract with scripts: numbers are added, never changed."""
+    """The exit code of a command. Part of the contract with scripts: numbers are added, never
+    changed.
+    """
 
     OK = 0
-    FAILED = 1  # the session failed or was cancelled, or something unforeseen happened
+    FAILED = 1  # the session failed or was cancelled, or an unexpected error occurred
     USAGE = 2  # change the call
-    STATE = 3  # a fair request at the wrong moment
-    STORE = 4  # the operator's move
-    PROGRAM = 5  # the program author's move
-    WAITING = 10  # nothing is wrong: somebody has to answer, or time has to pass
-    LEFT = 11  # nothing is wrong: there is more to do, for this process or another
+    STATE = 3  # a valid call in the wrong state
+    STORE = 4  # a database, process or server failed
+    PROGRAM = 5  # the program, agent or plugin failed
+    WAITING = 10  # no error: the session waits for an answer or a timer
+    LEFT = 11  # no error: there is more to do
     INTERRUPTED = 130  # Ctrl-C
 
 
-#: Error -> HTTP status and exit code. The four branches cover all; a leaf that differs has its own
-#: row.
+#: Error -> HTTP status and exit code. The four branches cover all leaves; a leaf that differs has
+#: its own row.
 ERROR_ROWS: Final[dict[type[EverholdError], tuple[int, ExitCode]]] = {
     errors.UsageError: (400, ExitCode.USAGE),
     errors.StateError: (409, ExitCode.STATE),
@@ -92,12 +92,12 @@ ERROR_ROWS: Final[dict[type[EverholdError], tuple[int, ExitCode]]] = {
 
 
 def dump_wire_json(value: JSON) -> str:
-    """Compact JSON, keys in ascending byte order, nothing escaped that need not be."""
+    """Compact JSON with keys in ascending byte order and minimal escapes."""
     return _encode(value).decode()
 
 
 def status_json(status: Status) -> dict[str, JSON]:
-    """A status as every front returns it."""
+    """A status as JSON."""
     match status:
         case Accepted(session_id, remaining):
             return {"status": "accepted", "session_id": session_id, "remaining": remaining}
@@ -114,14 +114,14 @@ def status_json(status: Status) -> dict[str, JSON]:
 
 
 def status_exit_code(status: Status) -> ExitCode:
-    """How a command exits that answered or waited and got this status."""
+    """The exit code of a command that got this status."""
     if not isinstance(status, Finished):
         return ExitCode.OK if isinstance(status, Accepted) else ExitCode.WAITING
     return ExitCode.OK if isinstance(status.outcome, Returned) else ExitCode.FAILED
 
 
 def error_json(error: EverholdError) -> dict[str, JSON]:
-    """An error as every front returns it; `hint` is there if there is one."""
+    """An error as JSON; `hint` is left out if there is none."""
     told: dict[str, JSON] = {"error": str(error), "code": error.code}
     if error.hint:
         told["hint"] = error.hint
@@ -129,12 +129,12 @@ def error_json(error: EverholdError) -> dict[str, JSON]:
 
 
 def http_status(error: BaseException) -> int:
-    """The HTTP status of an error; 500 for what was not raised on purpose."""
+    """The HTTP status of an error; 500 for other exceptions."""
     return _row(error)[0]
 
 
 def exit_code(error: BaseException) -> ExitCode:
-    """The exit code of an error; `FAILED` for what was not raised on purpose."""
+    """The exit code of an error; `FAILED` for other exceptions."""
     return _row(error)[1]
 
 
@@ -174,7 +174,7 @@ def _waiting(
 
 
 def query_json(query: OpenQuery) -> dict[str, JSON]:
-    """An open query, as every front lists it."""
+    """An open query as JSON."""
     told: dict[str, JSON] = {
         "prompt": query.prompt,
         "system": query.system,
@@ -214,8 +214,8 @@ def _finished(status: Finished) -> dict[str, JSON]:
 
 
 def _code(kind: str) -> dict[str, JSON]:
-    """Code and hint of a failed session: of the error of ours that ended it, else of any
-    failure.
+    """Code and hint of a failed session: those of the everhold error that ended it, or of
+    `Failed`.
     """
     leaf = _LEAVES.get(kind, errors.Failed)
     return {"code": leaf.code, "hint": leaf.hint or errors.Failed.hint}
@@ -230,7 +230,7 @@ def _ms(seconds: float) -> int:
 
 # ---- commands
 
-#: Commands that have no database.
+#: Commands without a database.
 _WITHOUT: Final = r"(?!mcp |pkg |init|demo)"
 #: A command in a sentence: between backticks, or at its end, after a colon.
 _QUOTED: Final = re.compile(rf"(?<=`)everhold {_WITHOUT}[^`]*(?=`)")
@@ -238,9 +238,9 @@ _LAST: Final = re.compile(rf"(?<=: )everhold {_WITHOUT}")
 
 
 def add_database_option(sentence: str, place: str) -> str:
-    """A sentence whose commands are about the same database: `place` is what they need for that."""
+    """A hint whose commands have the database option `place`."""
     if place in sentence:
         return sentence
     told = _QUOTED.sub(lambda found: found[0] + place, sentence)
-    ends = max(sentence.rfind("`"), sentence.rfind(". "), 0)  # what ends before the sentence does
+    ends = max(sentence.rfind("`"), sentence.rfind(". "), 0)  # only a command after this is last
     return told + place if _LAST.search(sentence, ends) else told

@@ -283,7 +283,7 @@ async def test_a_server_that_dies_in_a_call(tmp_path):
         server(tmp_path), use("mcp__test__die"), use("mcp__test__echo", text="hi")
     )
     assert results[0].startswith("Error: tool server 'test' failed: ")
-    assert "it was not sent again, and may or may not have been done" in results[0]
+    assert "the call was not sent again, and may or may not have run" in results[0]
     assert results[1] == "you said hi" and done(tmp_path).count("started") == 2
 
 
@@ -368,7 +368,7 @@ async def test_waiting_longer_after_each_failure(tmp_path):
         waits.append(line._wait)
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
     line._not_before = asyncio.get_running_loop().time() + 20
-    with pytest.raises(ToolServerFailed, match="it is tried again in"):
+    with pytest.raises(ToolServerFailed, match="the next try is possible in"):
         await source.offered()
     assert done(tmp_path).count("started") == 2
 

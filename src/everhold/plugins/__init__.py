@@ -1,7 +1,6 @@
-"""The built-in plugins, for `Agent(plugins=[…])`, and `McpServer`, a source of tools.
+"""The built-in plugins, for `Agent(plugins=[…])`, and `McpServer`, a tool source.
 
-They use nothing but `everhold.hooks`, which plugins of your own have as well. Names are loaded when
-they are first used.
+They use only `everhold.hooks`, as your own plugins do. Names are loaded on first use.
 """
 
 from __future__ import annotations

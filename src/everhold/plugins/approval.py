@@ -1,10 +1,10 @@
-"""A person says yes before certain tools run.
+"""A plugin that asks a person before certain tools run.
 
     Agent(…, plugins=[Approval("refund", "delete_*", to="ops")])
 
-The question is bound to the exact input. Nobody's yes within `timeout` seconds is a no. A plugin is
-its agent's own; what must hold for subagents too is a policy, and this is one: `Agent(…,
-policy=Approval("refund"))`.
+An approval is bound to the exact input. Without an answer within `timeout` seconds, the call is
+denied. A subagent's plugin of the same name replaces this one. As a policy it holds for every
+subagent: `Agent(…, policy=Approval("refund"))`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from everhold.hooks import Moment, Plugin
 
 
 class Approval(Plugin):
-    """Confirms calls of tools whose name matches one of the patterns; without patterns, of all."""
+    """Requires approval for tools whose name matches a pattern; without patterns, for all tools."""
 
     name: ClassVar[str] = "approval"
 

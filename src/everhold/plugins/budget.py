@@ -1,14 +1,15 @@
-"""Limits on what an agent may spend: tokens, money and time, per turn and per session.
+"""A plugin that limits what an agent may spend: tokens, money and time, per turn and per
+session.
 
     Agent(…, plugins=[Allowance(turn_tokens=50_000, session_money=2.5, prices={"claude-*": Price(3, 15)})])
 
 Rules
-  1. It is looked at before each call of the model, so that a turn overspends by at most one call.
-  2. Money needs prices of yours. A model that has none stops the turn: nobody knows what it costs.
-  3. What other sources have spent (a compaction, a subagent) counts too. What a subagent spends
-     counts when it has ended; until then it has limits of its own, as large as these.
-  4. What nobody counts costs nothing here: an answer of a person, of a host, or of a function that
-     does not return `Answer(…, usage=…)`. Limits of time, and `max_turns`, hold for those too.
+  1. Limits are checked before each model call, so that a turn overspends by at most one call.
+  2. Money limits need prices. A model without a price stops the turn, since its cost is unknown.
+  3. Spending of other sources (a compaction, a subagent) counts too. A subagent's spending counts
+     when it ends; until then it has limits of its own, of the same size.
+  4. Answers without usage cost nothing here: those of people, of hosts, and of functions that do
+     not return `Answer(…, usage=…)`. Time limits and `max_turns` still hold.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _MILLION = 1_000_000
 
 
 class Price(msgspec.Struct, frozen=True):
-    """What a million tokens cost, in your money. Without prices of its own the cache costs as much
-    as input.
+    """The cost of a million tokens, in your currency. The cache costs as much as input, unless it
+    has its own prices.
     """
 
     input: float
@@ -44,7 +45,7 @@ class Price(msgspec.Struct, frozen=True):
 
 
 class Allowance(Plugin):
-    """Stops a turn that would go on beyond a limit. Times are seconds."""
+    """Stops a turn at a limit. Times are seconds."""
 
     name: ClassVar[str] = "budget"
 

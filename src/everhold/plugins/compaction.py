@@ -1,14 +1,13 @@
-"""A conversation that has become too long goes on with a summary of its beginning, and its end as
-it is.
+"""A plugin that replaces the beginning of a long conversation with a summary, and keeps its end
+unchanged.
 
     Agent(…, plugins=[Compaction(window=200_000)])
 
 Rules
-  1. A tool's result stays with the call that it answers: the cut is never between them.
-  2. The summary is a question to the model like any other, under the source "compaction". Where the
-     model cannot give one, an excerpt takes its place.
-  3. A compaction always makes the frame smaller, also where one message alone is too large: it is
-     cut.
+  1. A tool result stays with its call: the cut is never between them.
+  2. The summary is an ordinary question to the model, with the source "compaction". If the model
+     call fails, an excerpt replaces the summary.
+  3. A compaction always makes the frame smaller. A single message that is too large is cut.
 """
 
 from __future__ import annotations
@@ -22,23 +21,21 @@ from everhold.hooks import Ask, Compact, Moment, NewFrame, Plugin
 
 USAGE_SOURCE: Final = "compaction"
 SUMMARY_PROMPT: Final = (
-    "Summarise the conversation above for somebody who goes on with it and has nothing else:"
-    " what is wanted, what was "
-    "decided and why, what was found out (names, numbers, paths, ids as they are), what was"
-    " done, and what is left to "
-    "do. Write the summary and nothing else."
+    "Summarise the conversation above for a reader who continues it and sees nothing else of it."
+    " State the goal, the decisions and their reasons, the facts found (exact names, numbers, paths"
+    " and ids), what was done, and what is left to do. Write only the summary."
 )
-SUMMARY_HEADING: Final = "What was said before, summarised:\n\n"
-EXCERPT_HEADING: Final = "What was said last, of which the middle is left out:\n\n"
+SUMMARY_HEADING: Final = "Summary of the conversation so far:\n\n"
+EXCERPT_HEADING: Final = "Last messages, with the middle left out:\n\n"
 
 
 class Compaction(Plugin):
-    """Compacts when a frame has grown to `at` of the window (in tokens), and keeps the last `keep`
-    of it as it is.
+    """Compacts a frame that has grown to `at` of the window (in tokens), and keeps the last `keep`
+    of it unchanged.
     """
 
     name: ClassVar[str] = "compaction"
-    # so many messages, the last of them, and their size
+    # number of measured messages, the last of them, and their size
     _measured: tuple[int, JSON, int] = (0, None, 0)
 
     def __init__(
@@ -53,12 +50,12 @@ class Compaction(Plugin):
         if not 0 <= keep < at <= 1 or window < 1 or summary < 1:
             raise BadSetting(
                 "compaction",
-                "it needs 0 <= keep < at <= 1, and a window and a summary of 1 or more",
+                "0 <= keep < at <= 1 must hold, and window and summary must be 1 or more",
             )
         self._window = window
         self._prompt = prompt
         self._at, self._keep = int(window * at), int(window * keep)
-        # so that both are less than `at`
+        # kept end plus summary must stay below `at`
         self._summary = max(min(summary, (self._at - self._keep) // 2), 1)
 
     def before_turn(self, moment: Moment) -> Compact | None:
@@ -98,10 +95,10 @@ class Compaction(Plugin):
         return moment.context >= self._at or self._size(moment.messages) >= self._at
 
     def _size(self, messages: list[JSON]) -> int:
-        """The size of a frame; what was measured before is not measured again.
+        """The size of a frame; messages that were measured before are not measured again.
 
-        A conversation only grows, and one that was moved is put together anew: the same message in
-        the same place has the same ones before it.
+        A conversation only grows, and a moved one is built anew: if the last measured message is
+        the same object, so are all before it.
         """
         count, last, known = self._measured
         if not 0 < count <= len(messages) or messages[count - 1] is not last:
@@ -113,8 +110,8 @@ class Compaction(Plugin):
 
 
 def find_cut_point(messages: list[JSON], most: int) -> int:
-    """Where the end begins that may stay: as many of the last messages as fit into `most` tokens,
-    and no torn call.
+    """The index where the kept end begins: as many last messages as fit into `most` tokens, without
+    cutting between a call and its result.
     """
     found = at = len(messages)
     left = most
@@ -129,7 +126,7 @@ def find_cut_point(messages: list[JSON], most: int) -> int:
 
 
 def find_last_group(messages: list[JSON]) -> int:
-    """Where the last message begins, with the call that it answers."""
+    """The index of the last message, or of the call that it answers."""
     at = len(messages) - 1
     while at > 0 and messages[at]["role"] == "tool":
         at -= 1
@@ -137,22 +134,22 @@ def find_last_group(messages: list[JSON]) -> int:
 
 
 def estimate_size(messages: list[JSON]) -> int:
-    """About how many tokens they are."""
+    """The approximate number of tokens."""
     return sum(estimate_tokens(dumps(message["content"])) for message in messages)
 
 
 def format_excerpt(messages: list[JSON], most: int) -> str:
-    """The messages as text, at most about so many tokens; what is left out is from the middle."""
+    """The messages as text of at most about `most` tokens; the middle is left out."""
     return clip_text(
         "\n".join(f"{message['role']}: {_words(message['content'])}" for message in messages), most
     )
 
 
 def clip_text(text: str, most: int) -> str:
-    """Text of at most about so many tokens."""
+    """Text of at most about `most` tokens; the middle is left out."""
     if estimate_tokens(text) <= most:
         return text
-    half = max(most * 3 // 2, 1)  # three characters a token, to be on the safe side
+    half = max(most * 3 // 2, 1)  # a low estimate of three characters per token
     while estimate_tokens(text[:half]) + estimate_tokens(text[-half:]) > most and half > 1:
         half //= 2
     return f"{text[:half]} […] {text[-half:]}"

@@ -1,17 +1,16 @@
-"""MCP servers as sources of tools: processes that are spoken to on their standard streams, or
-addresses.
+"""MCP servers as tool sources: processes on standard streams, or URLs.
 
     files = McpServer("files", command=["npx", "server-files", "/data"])
     Agent("…", tools=[files, McpServer("wiki", url="https://…")])
 
 Rules
-  1. A server is not trusted: what it offers and says is bounded, its process has an environment of
-     its own, and a dead one is an error that the model sees.
-  2. One connection for each loop; it begins with the first need, and a lost one is made again,
-     after a failure not before 0.5 s have passed, then 1, 2, … 30.
-  3. A call whose connection is lost is sent again only if the tool says that this does no harm.
+  1. A server is not trusted: what it sends is bounded, and its process gets its own environment. A
+     dead server is an error that the model sees.
+  2. One connection per event loop, opened on first use. A lost connection is opened again; after a
+     failure, at the earliest after 0.5 s, then 1, 2, … 30.
+  3. A call whose connection is lost is sent again only if the tool is read-only or idempotent.
 
-The last words of a process: its standard error, of which only the end is kept.
+Of a process's standard error, only the end is kept, for error messages.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ if TYPE_CHECKING:
     from mcp import Client
 
 
-#: Bytes that are kept.
+#: Bytes of standard error that are kept.
 MAX_TAIL_BYTES: Final = 400
 
 
 class StderrTail:
-    """A pipe to hand to a process. It is read as long as it is open, so that nobody has to wait for
-    us.
+    """A pipe for a process's standard error. It is read continuously, so that the process never
+    blocks on it.
     """
 
     def __init__(self) -> None:
@@ -67,7 +66,7 @@ class StderrTail:
 
     @property
     def said(self) -> str:
-        """What it said last, after a colon; nothing if it said nothing."""
+        """The last output, after a colon; empty without output."""
         words = " ".join(self._kept.decode("utf-8", "replace").split())
         return f": {words}" if words else ""
 
@@ -89,21 +88,20 @@ class StderrTail:
 
 log = logging.getLogger("everhold")
 
-#: Tools that one server may offer, pages that are read to find them, and characters of a
-#: description.
+#: Limits: tools of one server, pages of a list, characters of a description.
 MAX_TOOLS: Final = 256
 MAX_PAGES: Final = 100
 _DESCRIBED: Final = 8_192
-#: Seconds until a server that failed is tried again: the first, and the longest.
+#: Seconds until a failed server is tried again: the first, and the longest wait.
 MIN_RETRY_WAIT: Final = 0.5
 MAX_RETRY_WAIT: Final = 30.0
-#: Characters of an error that the model is shown.
+#: Characters of an error that the model sees.
 _WORDS: Final = 200
 _SHOWN: Final = Window()
 
 
 class McpServer:
-    """A server that offers tools, by its command or by its address."""
+    """A server that offers tools, given by command or URL."""
 
     def __init__(
         self,
@@ -119,15 +117,16 @@ class McpServer:
         output: Window | None = _SHOWN,
     ) -> None:
         if not sanitize_name(name):
-            raise BadArguments("McpServer", f"a name needs a letter or a digit, got {name!r}")
+            raise BadArguments("McpServer", f"name must contain a letter or a digit, got {name!r}")
         if isinstance(command, str) or bool(command) == bool(url):
-            raise BadArguments("McpServer", "give it a command, as a list of words, or a url")
+            raise BadArguments("McpServer", "give either command, as a list of words, or url")
         if url and (env or cwd or not url.startswith(("http://", "https://"))):
             raise BadArguments(
-                "McpServer", "a url begins with http:// or https://, and has neither env nor cwd"
+                "McpServer",
+                "url must begin with http:// or https://, and takes neither env nor cwd",
             )
         if command and headers:
-            raise BadArguments("McpServer", "a command has no headers")
+            raise BadArguments("McpServer", "headers are only for url, not for command")
         for what, given in (("startup", startup), ("timeout", timeout)):
             if misfit := describe_misfit(given, PositiveSeconds):
                 raise BadArguments("McpServer", f"{what} {misfit}")
@@ -145,10 +144,10 @@ class McpServer:
         )
 
     def __repr__(self) -> str:
-        return f"McpServer({self.name!r})"  # without what may be secret
+        return f"McpServer({self.name!r})"  # other fields may hold secrets
 
     async def offered(self) -> list[OfferedTool]:
-        """The tools that it lists now."""
+        """The tools that the server lists now."""
         listed = await self._line().listed()
         found: dict[str, OfferedTool] = {}
         for one in listed[:MAX_TOOLS]:
@@ -156,7 +155,7 @@ class McpServer:
             found.setdefault(offer.name, offer)
         if len(listed) > MAX_TOOLS:
             log.warning(
-                "the tool server %r lists more than %d tools; the others are left out",
+                "tool server %r lists more than %d tools; the others are left out",
                 self.name,
                 MAX_TOOLS,
             )
@@ -166,7 +165,7 @@ class McpServer:
         return McpTool(self, offer)
 
     async def call(self, offer: OfferedTool, given: dict[str, JSON]) -> Any:
-        """Call one of its tools; raises `AnswerFailed` with what it says went wrong."""
+        """Call a tool; raises `AnswerFailed` with the server's error text."""
         said = await self._line().called(
             offer.origin, given, again=offer.read_only or offer.idempotent
         )
@@ -177,11 +176,11 @@ class McpServer:
                 if isinstance(found, str)
                 else "\n\n".join(one.text for one in found if isinstance(one, Text))
             )
-            raise AnswerFailed(words or "it failed and did not say why", "mcp_error")
+            raise AnswerFailed(words or "the tool failed without a message", "mcp_error")
         return found
 
     async def close(self) -> None:
-        """End the connection of this loop. The next call makes another."""
+        """Close the connection of this event loop. The next call opens another."""
         line = self._lines.pop(asyncio.get_running_loop(), None)
         if line is not None:
             await line.end()
@@ -232,7 +231,7 @@ class McpTool(Tool):
 
 
 class McpConnection:
-    """The connection of one loop to a server. One task has it, from its beginning to its end."""
+    """The connection of one event loop to a server. One task owns it from open to close."""
 
     def __init__(self, server: McpServer) -> None:
         self._server = server
@@ -244,9 +243,7 @@ class McpConnection:
         self._why = ""
 
     async def listed(self) -> list[Any]:
-        """All the tools that it lists, page by page, until a cursor comes twice or there are too
-        many.
-        """
+        """All listed tools, page by page, until a cursor repeats or a limit is reached."""
 
         async def in_time(client: Client) -> list[Any]:
             try:
@@ -274,11 +271,11 @@ class McpConnection:
         return listed
 
     async def called(self, name: str, given: dict[str, JSON], *, again: bool) -> Any:
-        """What came of a call."""
+        """The result of a call."""
         return await self._with(lambda client: client.call_tool(name, given), again=again)
 
     async def _with(self, act: Any, *, again: bool) -> Any:
-        """Do something with the connection; if it turns out to be lost, make another and do it once
+        """Run `act` with the connection; if the connection is lost, open another and try once
         more.
         """
         from mcp import MCPError
@@ -291,15 +288,15 @@ class McpConnection:
                 if not _is_lost(error):
                     raise AnswerFailed(str(error)[:_WORDS], "mcp_error") from None
                 why = str(error)
-            except Exception as error:  # of the transport: it is of no use any more
+            except Exception as error:  # a transport error: the connection is unusable
                 why = _reason(error)
             await self._lost(client)
             if not left or not again:
-                more = "" if again else "; it was not sent again, and may or may not have been done"
+                more = "" if again else "; the call was not sent again, and may or may not have run"
                 raise ToolServerFailed(self._server.name, f"{why[:_WORDS]}{more}")
         raise AssertionError
 
-    # ---- beginning and ending
+    # ---- open and close
 
     async def _connected(self) -> Client:
         async with self._lock:
@@ -309,7 +306,7 @@ class McpConnection:
             left = self._not_before - loop.time()
             if left > 0:
                 raise ToolServerFailed(
-                    self._server.name, f"{self._why}; it is tried again in {left:.1f} s"
+                    self._server.name, f"{self._why}; the next try is possible in {left:.1f} s"
                 )
             ready: asyncio.Future[Client] = loop.create_future()
             self._keeper = loop.create_task(self._keep(ready))
@@ -327,7 +324,7 @@ class McpConnection:
             return self._client
 
     async def _keep(self, ready: asyncio.Future[Client]) -> None:
-        """Hold the connection until somebody ends it."""
+        """Hold the connection until it is closed."""
         complaint = StderrTail()
         try:
             async with AsyncExitStack() as stack:
@@ -344,7 +341,7 @@ class McpConnection:
             raise
         except TimeoutError:
             _fail(ready, f"it was not ready within {self._server.startup:g} s{complaint.said}")
-        except BaseException as error:  # groups too; it is told to whoever waits
+        except BaseException as error:  # also exception groups; the waiting callers get it
             _fail(ready, f"{_reason(error)}{complaint.said}")
 
     async def _lost(self, client: Client) -> None:
@@ -353,7 +350,7 @@ class McpConnection:
                 await self.end()
 
     async def end(self) -> None:
-        """End the connection, and with it the server's process."""
+        """Close the connection, which ends the server's process."""
         keeper = self._keeper
         self._keeper = None
         self._client = None
@@ -390,7 +387,7 @@ def _fail(ready: asyncio.Future[Client], why: str) -> None:
 
 
 def _is_lost(error: Any) -> bool:
-    """Whether an error is not the server's, but that of the connection to it."""
+    """Whether the error is of the connection, not of the server."""
     from mcp_types import CONNECTION_CLOSED
 
     return bool(getattr(error.error, "code", None) == CONNECTION_CLOSED)

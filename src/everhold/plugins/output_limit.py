@@ -1,11 +1,10 @@
-"""What the model is shown of results is limited, for all tools of an agent or for some.
+"""A plugin that limits how much of each tool result the model sees.
 
     Agent(…, plugins=[OutputLimit(size=4_096, lines=100, keep="tail")])
 
-A tool has a limit of its own (`@tool(output=…)`); this one is stricter, and also holds for tools
-that other people wrote. The journal keeps what the tool returned. A program that the model wrote
-gets results as they are; what it comes to is limited. The limit is applied after the other plugins:
-see `priority`.
+A tool may have its own limit (`@tool(output=…)`); the stricter one wins. The journal keeps the full
+result. A program that the model wrote gets full results; only the program's own result is limited.
+The limit applies after the other plugins: see `priority`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from everhold.hooks import Moment, Plugin, ReplaceResult
 
 
 class OutputLimit(Plugin):
-    """Cuts results of tools whose name matches one of the patterns; without patterns, of all."""
+    """Cuts results of tools whose name matches a pattern; without patterns, of all tools."""
 
     name: ClassVar[str] = "output_limit"
     priority: int = -100

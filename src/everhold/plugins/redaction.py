@@ -32,9 +32,7 @@ REDACTED: Final = "[redacted]"
 
 
 class SecretPattern(NamedTuple):
-    """One row of the table: what it is, how it looks, and what else has to be true of what looks
-    so.
-    """
+    """One row of the table: the kind of secret, its pattern, and an optional further check."""
 
     what: str
     pattern: str
@@ -42,8 +40,8 @@ class SecretPattern(NamedTuple):
 
 
 def _is_user_and_password(encoded: str) -> bool:
-    """Whether text is base64 of `user:password`; "basic training" has a word that could be base64,
-    too.
+    """Whether text is base64 of `user:password`. Ordinary words ("basic training") can look like
+    base64 too.
     """
     try:
         plain = binascii.a2b_base64(encoded + "=" * (-len(encoded) % 4)).decode()
@@ -52,17 +50,16 @@ def _is_user_and_password(encoded: str) -> bool:
     return ":" in plain and plain.isprintable()
 
 
-#: A user in an address, and a password up to the last `@` before the next address begins. It ends
-#: at a quote, too.
+#: A user in a URL, and a password up to the last `@` before the next URL begins. A quote ends it
+#: too.
 _USER: Final = r"[^\s:/?#@\"'<>`\\]*+"
 _PASSWORD: Final = r"(?:[^\s:\"'<>`\\]|:(?!//))+"
-#: The same without what ends the host of a web address: paths may have `@` in them.
+#: The same without characters that end the host of a web URL: paths may contain `@`.
 _WEB_PASSWORD: Final = r"(?:[^\s:/?#\"'<>`\\]|:(?!//))+"
 _WEB: Final = r"(?<=://)(?:(?<=http://)|(?<=https://)|(?<=ws://)|(?<=wss://))"
 _NO_WEB: Final = r"(?<=://)(?<!http://)(?<!https://)(?<!ws://)(?<!wss://)"
 
-#: What looks like a secret, whatever is around it. Each part has an end, so that no text is looked
-#: at again and again.
+#: Patterns of secrets. Each part has a definite end, so that no text is scanned again and again.
 SECRETS: Final = (
     SecretPattern(
         "private key",
@@ -96,7 +93,7 @@ SECRETS: Final = (
         "basic credentials", r"(?i)(?<=\bbasic )[A-Za-z0-9+/]{4,}+={0,2}", _is_user_and_password
     ),
 )
-#: Names under which a value is one, whatever it looks like; written with `_` and in small letters.
+#: Names whose values are secrets; matched in snake case and lower case.
 SECRET_NAMES: Final = re.compile(
     r"(?:password|passwd|passphrase|secret"
     r"|(?:^|_)(?:authorization|(?:api|access|private|secret|encryption|signing)_?key"
@@ -115,8 +112,8 @@ def is_secret_name(name: str) -> bool:
 
 
 class Redaction(Plugin):
-    """Replaces what looks like a secret, what is one of `values`, and what stands under a name like
-    `password`.
+    """Replaces secrets: values that match a pattern, the given `values`, and values under a name
+    like `password`.
     """
 
     name: ClassVar[str] = "redaction"
@@ -124,12 +121,14 @@ class Redaction(Plugin):
     def __init__(self, *, patterns: Iterable[str] = (), values: Iterable[str] = ()) -> None:
         literal = [re.escape(value) for value in sorted(values, key=len, reverse=True)]
         if "" in literal:
-            raise BadSetting("values", "a secret is not empty")
+            raise BadSetting("values", "a secret must not be empty")
         own = (SecretPattern("your own", pattern) for pattern in (*literal, *patterns))
         try:
             self._secrets = [(re.compile(one.pattern), one.check) for one in (*own, *SECRETS)]
         except re.error as error:
-            raise BadSetting("patterns", f"{error.pattern!r} is no pattern: {error}") from None
+            raise BadSetting(
+                "patterns", f"{error.pattern!r} is not a regular expression: {error}"
+            ) from None
 
     def before_store(self, value: JSON) -> JSON:
         if isinstance(value, str):

@@ -1,7 +1,7 @@
-"""What a stranger says of himself and his tools, made fit to be shown: names, schemas and contents.
+"""Sanitizes names, schemas and content from untrusted MCP servers.
 
-Whatever he says is bounded, and nothing of it is run: his patterns and references are told to the
-model, and are for him to check.
+Everything is bounded, and nothing of it is run. Patterns and references of a schema are shown to
+the model but not evaluated here; the server checks them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _LONGEST: Final = 64
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
 ANY_OBJECT_SCHEMA: Final[dict[str, JSON]] = {"type": "object"}
 _TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
-_SCHEMA: Final = 16 * 1024  # characters of a schema that a model is told
+_SCHEMA: Final = 16 * 1024  # characters of a schema that a model gets
 _DEEP: Final = 8
-_PICTURE: Final = 4 * 2**20  # characters of a picture in base64
+_PICTURE: Final = 4 * 2**20  # characters of an image in base64
 
 
 def sanitize_name(name: str) -> str:
@@ -28,9 +28,7 @@ def sanitize_name(name: str) -> str:
 
 
 def make_tool_name(server: str, tool: str) -> str:
-    """The name of a tool as models may know it; a long one is told from others by a part of its
-    digest.
-    """
+    """The name of a server's tool for models; a long one is cut and gets a part of its digest."""
     name = f"mcp__{sanitize_name(server)}__{sanitize_name(tool)}"
     if len(name) <= _LONGEST:
         return name
@@ -38,7 +36,9 @@ def make_tool_name(server: str, tool: str) -> str:
 
 
 def limit_schema(schema: Any, name: str) -> dict[str, JSON]:
-    """The schema of a tool, if it is one and not too long; else one that takes every object."""
+    """The schema of a tool, if it is one and not too long; otherwise a schema that allows any
+    object.
+    """
     if isinstance(schema, dict) and schema.get("type") == "object":
         found: dict[str, JSON] = to_plain(schema, f"the schema of {name}")
         if len(dumps(found)) <= _SCHEMA:
@@ -47,9 +47,7 @@ def limit_schema(schema: Any, name: str) -> dict[str, JSON]:
 
 
 def reduce_schema(schema: JSON, depth: int = 0) -> dict[str, JSON]:
-    """The part of a stranger's schema that is checked here. His patterns and references are for him
-    to check.
-    """
+    """The part of a schema that is checked here. The server checks patterns and references."""
     if not isinstance(schema, dict) or depth > _DEEP:
         return {}
     found: dict[str, JSON] = {}
@@ -76,21 +74,19 @@ def reduce_schema(schema: JSON, depth: int = 0) -> dict[str, JSON]:
 
 
 def _others(schema: dict[str, JSON]) -> bool:
-    """Whether a schema names properties in a way that is not checked here."""
+    """Whether a schema has keywords for properties that are not checked here."""
     return not schema.keys().isdisjoint({"patternProperties", "$ref", "allOf", "anyOf", "oneOf"})
 
 
 def convert_content(said: Any) -> str | list[Text | Image]:
-    """What a server said: text joined with blank lines, or blocks if there are pictures among
-    it.
-    """
+    """The content of a result: text joined with blank lines, or blocks if there are images."""
     parts: list[Text | Image] = []
     for block in said.content:
         match block.type:
             case "text":
                 parts.append(Text(block.text))
             case "image" if len(block.data) > _PICTURE:
-                parts.append(Text(f"[a picture of {len(block.data):,} characters is left out]"))
+                parts.append(Text(f"[an image of {len(block.data):,} characters is left out]"))
             case "image":
                 parts.append(Image(ImageData(block.mime_type, base64.b64decode(block.data))))
             case "resource" if hasattr(block.resource, "text"):
