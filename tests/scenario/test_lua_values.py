@@ -136,9 +136,9 @@ async def test_a_session_that_used_shared_values_before_still_replays(place, tmp
     [
         ("shares = 'vault'", "list of strings"),
         ("shares = [1]", "list of strings"),
-        ("shares = ['a/b']", "'a/b' is not the name of a namespace"),
-        ("shares = ['']", "'' is not the name of a namespace"),
-        ("share = ['a']", "there is no 'share'; there are shares"),
+        ("shares = ['a/b']", "'a/b' is not a valid namespace"),
+        ("shares = ['']", "'' is not a valid namespace"),
+        ("share = ['a']", "unknown key 'share'; there are shares"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(table, words, tmp_path):

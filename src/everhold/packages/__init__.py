@@ -1,7 +1,6 @@
-"""Lua packages: the verbs of `everhold pkg` as plain functions, which return what `--json` prints.
+"""Lua packages: the verbs of `everhold pkg` as functions, which return what `--json` prints.
 
-They raise errors of `everhold.errors` and block while they work. Names are loaded when they are
-first used.
+They raise errors of `everhold.errors`, and block. Names are loaded when they are first used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Everything that `run NAME` can start, in one list, with what each is for and what it costs.
+"""Lists the programs that `run NAME` can start, with a summary and an estimate of the cost.
 
-The order of precedence is that of `find.py`: the project's own, what is installed, what this
-process has decorated, what comes with everhold. A program that another of the same name hides is
-listed too, and started by its reference. Listing runs no Lua, and loads only Python modules that
+The order of precedence is that of `find.py`. A program that is hidden by another of the same name
+is listed too; its reference starts it. Listing runs no Lua, and imports only Python modules that
 the settings or an entry point name.
 """
 
@@ -40,24 +39,26 @@ class ProgramEntry(msgspec.Struct, frozen=True):
 
     name: str
     kind: ProgramKind
-    ref: str  # what a session stores, and what starts it if its name is hidden
+    ref: str  # stored in sessions; starts the program even if its name is hidden
     version: int
     summary: str
-    cost: str = ""  # in words; empty if nobody knows
-    estimate: Estimate | None = None  # with its usual arguments
+    cost: str = ""  # in words; empty if unknown
+    estimate: Estimate | None = None  # with default arguments
     category: str = ""
-    hidden: bool = False  # whether its name means another program
+    hidden: bool = False  # whether another program has its name and precedence
 
 
 class ProgramCatalog(msgspec.Struct, frozen=True):
-    """What can be started by name, sorted, and what kept the rest from being listed."""
+    """The programs that can be started by name, sorted, and the errors of those that do not
+    load.
+    """
 
     entries: tuple[ProgramEntry, ...]
     problems: tuple[EverholdError, ...]
 
 
 def load_catalog(found: Settings) -> ProgramCatalog:
-    """What these settings, the installed packages and everhold itself offer."""
+    """The programs of these settings, of installed packages and of everhold."""
     with remember_load_failures():
         return _catalog(found)
 
@@ -74,7 +75,7 @@ def _catalog(found: Settings) -> ProgramCatalog:
         try:
             meant[name] = find_named_program(name, found).ref
         except EverholdError as problem:
-            meant[name] = None  # several have this name, or a module that may have it does not load
+            meant[name] = None  # the name is ambiguous, or a module that may have it does not load
             problems += [problem] if str(problem.__cause__ or problem) not in broken else []
     entries = [
         describe_program(program, hidden=meant[program.name] not in (program.ref, None))
@@ -88,12 +89,14 @@ def find_named_program(name: str, found: Settings, version: int | None = None) -
     """The program of this name or reference, by the rule of `find.py` and these settings."""
     place, colon, _ = name.rpartition(":")
     is_python = colon and (place.endswith(".py") or not (is_path_ref(place) or is_lua_ref(name)))
-    folders = PackageFolders() if is_python else found.folders  # which are looked up anew each time
+    folders = (
+        PackageFolders() if is_python else found.folders
+    )  # reading the folders touches the disk each time
     return find_program(name, version, programs=found.programs, root=found.root, folders=folders)
 
 
 def describe_program(program: AnyProgram, *, hidden: bool = False) -> ProgramEntry:
-    """What can be said of a program without running it."""
+    """The entry of a program, without running it."""
     about = strategy_of(program)
     if about is not None:
         words = about.summary
@@ -131,7 +134,7 @@ def summary_of(program: AnyProgram) -> str:
 
 
 def strategy_of(program: AnyProgram) -> Strategy | None:
-    """What a strategy says of itself; None for all other programs."""
+    """The metadata of a strategy; None for other programs."""
     place, _, name = program.ref.rpartition(":")
     return strategies.strategy(name) if place == f"{strategies.PACKAGE}.{name}" else None
 
@@ -139,9 +142,7 @@ def strategy_of(program: AnyProgram) -> Strategy | None:
 def estimate_program(
     program: AnyProgram, args: Mapping[str, JSON] | None = None
 ) -> Estimate | None:
-    """What a session of this program will cost; None if nobody knows, or if it cannot be called
-    like this.
-    """
+    """The cost of a session of this program; None if it is unknown or the arguments are invalid."""
     about = strategy_of(program)
     try:
         return None if about is None else about.estimate(args)
@@ -150,19 +151,21 @@ def estimate_program(
 
 
 class KnownPrograms:
-    """Finds programs by reference. A program that was given is preferred to one on disk."""
+    """Finds the programs of a runtime by reference. Given programs come before those on disk."""
 
     def __init__(self, settings: Settings | None) -> None:
         self._settings = settings
         self._given: dict[str, Any] = {}
-        self._placed: dict[str, Any] = {}  # Lua programs found again with the settings' folders
+        self._placed: dict[
+            str, Any
+        ] = {}  # Lua programs, found again with the folders of the settings
 
     def add(self, program: Any) -> None:
-        """Remember a program as each later run of its sessions finds it."""
+        """Add a program that was given to the runtime."""
         self._given[program.ref] = self._place(program)
 
     def find(self, ref: str, version: int) -> Any:
-        """The program of this reference and version; raises `UnknownProgram` and the like."""
+        """The program of this reference and version; raises as `find_program` does."""
         given = self._given.get(ref)
         if given is not None and given.version == version:
             return given
@@ -180,9 +183,7 @@ class KnownPrograms:
         return find_named_program(ref, self._settings)
 
     def _place(self, program: Any) -> Any:
-        """A Lua program that was given without folders, with those of the settings: it may require
-        packages from them.
-        """
+        """Give a Lua program without folders those of the settings, for what it requires."""
         if self._settings is None or not getattr(program, "is_alone", False):
             return program
         if program.ref not in self._placed:  # once: the search takes as long as a start

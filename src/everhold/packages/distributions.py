@@ -1,13 +1,11 @@
-"""Python packages that bring programs: distributions with entry points of the group
-`everhold.programs`.
+"""Installs, lists and removes Python packages with entry points of the group `everhold.programs`.
 
-They are installed by pip into the environment that everhold runs in. Installing one runs what it is
-built with, and its programs always run in this process: it is for those whom one trusts, and only
-done when somebody says so.
+pip installs them into the environment of everhold. Installing a package runs its build code, and
+its programs run in this process. So a Python package is only installed if the user asks for one.
 
 Rules
-  1. Listing and checking read what is written down about a distribution; nothing of it is imported.
-  2. Only what brings programs is removed.
+  1. Listing and checking read the metadata of a distribution and import nothing.
+  2. Only a distribution with programs is removed.
 """
 
 from __future__ import annotations
@@ -25,19 +23,20 @@ from everhold.errors import BadPackage
 from everhold.packages.find import ENTRY_POINTS
 from everhold.packages.lua.fetch import hide_credentials, normalize_git_url
 
-#: Seconds in which pip must be done.
+#: Seconds that pip may take.
 LIMIT: Final = 600.0
 
 
 def list_distributions() -> list[dict[str, Any]]:
-    """The distributions that bring programs, by name."""
-    return sorted((_plain(one) for one in _ours()), key=lambda row: str(row["name"]))
+    """The distributions with programs, sorted by name."""
+    return sorted((_plain(one) for one in _with_programs()), key=lambda row: str(row["name"]))
 
 
 def check_distributions() -> list[dict[str, Any]]:
-    """Those of which files are missing, and which."""
+    """The distributions with missing files."""
     found = [
-        {"name": one.name, "kind": "files_missing", "missing": _missing(one)} for one in _ours()
+        {"name": one.name, "kind": "files_missing", "missing": _missing(one)}
+        for one in _with_programs()
     ]
     return [row for row in found if row["missing"]]
 
@@ -45,15 +44,16 @@ def check_distributions() -> list[dict[str, Any]]:
 def install_distribution(
     source: str, *, rev: str | None = None, linked: bool = False
 ) -> dict[str, Any]:
-    """Install or update a folder, a git repository, or a name of the package index; `linked`, use a
-    folder in place.
+    """Install or update a folder, a git repository, or a name of the package index.
+
+    With `linked`, a folder is used in place.
     """
     before = {str(row["name"]): row for row in list_distributions()}
     folder = Path(source).expanduser()
     is_folder = folder.is_dir()
     if is_folder and not any((folder / name).is_file() for name in ("pyproject.toml", "setup.py")):
         raise BadPackage(
-            f"No pyproject.toml in {folder.absolute()}", "Name the folder of a Python package."
+            f"No pyproject.toml in {folder.absolute()}", "Give the folder of a Python package."
         )
     if linked and not is_folder:
         raise BadPackage(
@@ -62,7 +62,7 @@ def install_distribution(
     wanted = str(folder.resolve()) if is_folder else _requirement(source, rev)
     _pip("install", "--upgrade", *(["--editable"] if linked else []), wanted)
     after = {str(row["name"]): row for row in list_distributions()}
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "installed": sorted(after.keys() - before.keys()),
         "updated": sorted(
             name for name in after.keys() & before.keys() if after[name] != before[name]
@@ -72,18 +72,18 @@ def install_distribution(
             name: row["programs"] for name, row in after.items() if row != before.get(name)
         },
     }
-    if not told["programs"]:
-        told["note"] = (
-            f"Nothing new brings programs: there is no new entry point in the group {ENTRY_POINTS}."
-        )
-    return told
+    if not report["programs"]:
+        report["note"] = f"No new programs: the package has no entry point in {ENTRY_POINTS}."
+    return report
 
 
 def remove_distribution(name: str) -> dict[str, Any]:
-    """Take a distribution away that brings programs."""
-    meant = next((one.name for one in _ours() if _same(one.name) == _same(name)), None)
+    """Uninstall a distribution with programs."""
+    meant = next(
+        (one.name for one in _with_programs() if _normalize(one.name) == _normalize(name)), None
+    )
     if meant is None:
-        raise BadPackage(f"No Python package '{name}' here brings programs")
+        raise BadPackage(f"No Python package '{name}' with programs is installed")
     _pip("uninstall", "--yes", meant)
     return {"removed": meant, "environment": sys.prefix}
 
@@ -93,7 +93,7 @@ def _requirement(source: str, rev: str | None) -> str:
         if source.startswith("-") or not source.isprintable() or rev is not None:
             raise BadPackage(
                 f"Not the name of a package: {source!r}",
-                "Say NAME, NAME==VERSION, a folder or a git URL.",
+                "Give NAME, NAME==VERSION, a folder or a git URL.",
             )
         return source
     url = normalize_git_url(source)
@@ -101,7 +101,7 @@ def _requirement(source: str, rev: str | None) -> str:
         host, _, path = url.partition(":")
         url = f"ssh://{host}/{path}"
     if rev is not None and (not rev.isprintable() or rev.startswith("-") or "@" in rev):
-        raise BadPackage(f"Not a revision: {rev!r}", "Name a tag, a branch or a commit.")
+        raise BadPackage(f"Not a revision: {rev!r}", "Give a tag, a branch or a commit.")
     return f"git+{url}{'' if rev is None else f'@{rev}'}"
 
 
@@ -121,24 +121,24 @@ def _pip(*words: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise BadPackage(
-            f"pip was not done after {LIMIT:.0f} s", "Try again by hand: python -m pip"
+            f"pip timed out after {LIMIT:.0f} s", "Run it by hand: python -m pip install …"
         ) from None
     importlib.invalidate_caches()
     if done.returncode:
-        said = [
+        errors = [
             line for line in hide_credentials(done.stderr).splitlines() if "error" in line.lower()
         ]
-        reason = said[-1] if said else hide_credentials(done.stderr).strip()[-500:]
+        reason = errors[-1] if errors else hide_credentials(done.stderr).strip()[-500:]
         raise BadPackage(
-            f"pip failed: {reason}", f"See all that it says: {' '.join(command[:3])} {words[0]} …"
+            f"pip failed: {reason}", f"See its whole output: {' '.join(command[:3])} {words[0]} …"
         )
 
 
-# ---- what is written down
+# ---- metadata
 
 
-def _ours() -> list[Distribution]:
-    """The first of a name is the one that is imported."""
+def _with_programs() -> list[Distribution]:
+    """The distributions with programs; of two with one name, the one that is imported."""
     found: dict[str, Distribution] = {}
     for one in distributions():
         if _programs(one):
@@ -151,23 +151,21 @@ def _programs(one: Distribution) -> dict[str, str]:
 
 
 def _plain(one: Distribution) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": one.name, "version": one.version, "programs": _programs(one)}
+    row: dict[str, Any] = {"name": one.name, "version": one.version, "programs": _programs(one)}
     try:
         direct = json.loads(one.read_text("direct_url.json") or "{}")
     except ValueError:
         direct = {}
     if "url" in direct:
-        told["source"] = hide_credentials(str(direct["url"]))
-        told["linked"] = bool(direct.get("dir_info", {}).get("editable"))
+        row["source"] = hide_credentials(str(direct["url"]))
+        row["linked"] = bool(direct.get("dir_info", {}).get("editable"))
     if commit := direct.get("vcs_info", {}).get("commit_id"):
-        told["rev"] = commit
-    return told
+        row["rev"] = commit
+    return row
 
 
 def _missing(one: Distribution) -> list[str]:
-    """Files that its record names and that are not there. (`one.files` leaves those out from Python
-    3.12 on.)
-    """
+    """The missing files of its RECORD. (`Distribution.files` omits them from Python 3.12 on.)"""
     names = [row[0] for row in csv.reader((one.read_text("RECORD") or "").splitlines()) if row]
     return [
         name
@@ -176,5 +174,5 @@ def _missing(one: Distribution) -> list[str]:
     ]
 
 
-def _same(name: str) -> str:
+def _normalize(name: str) -> str:
     return name.lower().replace("_", "-").replace(".", "-")

@@ -1,21 +1,21 @@
-"""Finding a program by what people and stored sessions call it.
+"""Finds a program by its reference or its name.
 
     module:function          myapp.programs:refund
     path/file.py:function    jobs/refund.py:refund, ~/jobs/refund.py:refund
     path/file.lua            a Lua program in a file; path/folder, one in a folder with an init.lua
     name                     refund: of a listed module, an entry point, a Lua package, or a strategy
 
-A session stores where its program is, never a bare name: what a name means may change.
+A session stores a reference and never a bare name, because the meaning of a name may change.
 
 Rules
-  1. What this process has decorated already is not loaded again.
-  2. A name is looked up in four places: the project (modules of the settings, Lua packages of its
-     folders), what is installed (entry points `everhold.programs`, Lua packages of the user), the
-     programs of this process, and the strategies that come with everhold. The first place that has
-     it wins; two of one name there are refused. Where something of the project does not load,
-     nothing installed is taken in its place, and a strategy only if what does not load says its
-     name nowhere.
-  3. Another version is never taken in place of the one asked for.
+  1. A program that this process has decorated is not loaded again.
+  2. A name is searched in four places: the project (modules of the settings, Lua packages of its
+     folders), installed packages (entry points `everhold.programs`, Lua packages of the user), the
+     programs of this process, and the strategies of everhold. The first place with the name wins;
+     two programs of one name in one place are refused. If a module of the project does not load, no
+     installed program replaces it; a strategy does only if the module's text does not contain its
+     name.
+  3. A program of another version is never used instead.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ _NOWHERE: Final = PackageFolders()
 
 AnyProgram = Program[Any, Any]
 
-# What did not load, while `remember_load_failures` is in force; a context variable, for another
-# thread may look for itself.
+# Modules that failed to load, inside `remember_load_failures`. A context variable, because another
+# thread may search at the same time.
 _failed: Final[ContextVar[dict[str, EverholdError] | None]] = ContextVar(
     "everhold_failed", default=None
 )
 
 
 class FoundPrograms(msgspec.Struct, frozen=True):
-    """What can be found by name, and what kept the rest from being found."""
+    """The programs that can be found by name, and the errors of modules that do not load."""
 
     programs: tuple[AnyProgram, ...]
     problems: tuple[EverholdError, ...]
@@ -85,10 +85,10 @@ def find_program(
     root: Path | None = None,
     folders: PackageFolders = _NOWHERE,
 ) -> AnyProgram:
-    """The program of this reference in this version, or in its newest one.
+    """The program of a reference or name, in `version` or in its newest version.
 
-    Raises `UnknownProgram`, `NotAProgram`, `VersionMissing`; `RunsOnImport` if loading it starts a
-    session.
+    Raises `UnknownProgram`, `NotAProgram` and `VersionMissing`, and `RunsOnImport` if loading the
+    module starts a session.
     """
     ref = make_ref_absolute(ref)
     if version is not None and (ref, version) in REGISTRY:
@@ -103,7 +103,7 @@ def find_program(
 
 @contextmanager
 def remember_load_failures() -> Iterator[None]:
-    """However many names are looked up, whatever does not load is tried once."""
+    """Inside this block, a module that fails to load is tried only once."""
     token = _failed.set({})
     try:
         yield
@@ -114,9 +114,9 @@ def remember_load_failures() -> Iterator[None]:
 def list_known_programs(
     programs: Sequence[str] = (), *, root: Path | None = None, folders: PackageFolders = _NOWHERE
 ) -> FoundPrograms:
-    """Every program that people here wrote or installed and that can be found by name, sorted.
+    """Every program of the project and of installed packages that has a name, sorted.
 
-    A module that does not load is among the problems.
+    The result also has the errors of modules that do not load.
     """
     found, problems = _listed([*programs, *(value for _, value in _entry_points())], root)
     found += list_folder_packages(folders.all, folders.all)
@@ -125,9 +125,7 @@ def list_known_programs(
 
 
 def make_ref_absolute(ref: str, folder: Path | None = None) -> str:
-    """The reference with its path, if it has one, made absolute from `folder` or the current
-    one.
-    """
+    """The reference, with its path made absolute from `folder` or the current folder."""
     alone = ref.endswith((".py", ".lua")) or (is_path_ref(ref) and ":" not in ref)
     place, colon, name = (ref, "", "") if alone else ref.rpartition(":")
     if not is_path_ref(place):
@@ -145,7 +143,7 @@ def is_path_ref(place: str) -> bool:
 
 
 def _lua(ref: str, folders: PackageFolders) -> LuaProgram | None:
-    """The Lua program that a reference, a file or a folder means; None for what is not Lua."""
+    """The Lua program of a reference, a file or a folder; None if it is not Lua."""
     place = ref.rpartition(":")[0]
     if ref == TEXT_REF:
         return LuaProgram(TEXT_REF, roots=folders.all)
@@ -169,7 +167,7 @@ def _registered(ref: str) -> dict[int, AnyProgram]:
 
 def _loaded(ref: str, place: str, name: str, root: Path | None) -> dict[int, AnyProgram]:
     if "<locals>" in name:
-        hint = "Move it to the top of its module, so that other processes can load it."
+        hint = "Move it to the top level of its module, so that other processes can load it."
         raise UnknownProgram(ref, "it was defined inside a function", hint)
     module = _module(ref, place, root)
     found = _registered(ref)
@@ -180,12 +178,12 @@ def _module(ref: str, place: str, root: Path | None) -> ModuleType:
     if not is_path_ref(place):
         return load.load_module(place, ref, root)
     if not place.endswith(".py"):
-        raise UnknownProgram(ref, f"{place} is not a file that ends in .py")
+        raise UnknownProgram(ref, f"{place} is not a .py file")
     return load.load_file(Path(place), ref)
 
 
 def _in_module(ref: str, module: ModuleType, name: str) -> AnyProgram:
-    """A program that the module holds under this name, or one that itself has this name."""
+    """The program with this variable name in the module, else the one with this program name."""
     programs = _programs_of(module)
     try:
         thing = reduce(getattr, name.split("."), module)
@@ -221,11 +219,11 @@ def _by_name(
     name: str, programs: Sequence[str], root: Path | None, folders: PackageFolders
 ) -> dict[int, AnyProgram]:
     if is_path_ref(name) or "." in name:
-        raise _half(name)
+        raise _incomplete(name)
     listed, problems = _listed(programs, root)
     if found := _same(name, [*_named(name, listed), *_package(name, folders.own, folders)]):
         return found
-    if problems:  # rather than take what an installed package has under this name
+    if problems:  # the module that does not load may have the name; do not use an installed one
         return _built_in(name, problems, root)
     points, broken = _of_points(name, root)
     if found := _same(name, [*points, *_package(name, folders.installed, folders)]):
@@ -245,39 +243,37 @@ def _by_name(
         for one in (*list_known_programs(programs, root=root, folders=folders).programs, *here)
     ]
     raise UnknownProgram(
-        name, f"nothing here has this name{problem}", _near(name, [*near, *strategies.NAMES])
+        name, f"no program has this name{problem}", _near(name, [*near, *strategies.NAMES])
     )
 
 
-def _half(name: str) -> UnknownProgram:
-    """The refusal of a place where a program may be, without the program's name."""
+def _incomplete(name: str) -> UnknownProgram:
+    """The error for a file or module without the name of a program."""
     if is_path_ref(name) and not Path(name).exists():
         return UnknownProgram(name, f"there is no file {name}")
     if is_path_ref(name) and Path(name).is_dir():
         return UnknownProgram(
-            name, f"it is a folder without {INIT_FILE}", f"Name a file in it: {name}/FILE.py:NAME"
+            name, f"it is a folder without {INIT_FILE}", f"Give a file in it: {name}/FILE.py:NAME"
         )
-    return UnknownProgram(
-        name, "it names a module, not a program in it", f"Add the function: {name}:NAME"
-    )
+    return UnknownProgram(name, "it is a module, not a program", f"Add the function: {name}:NAME")
 
 
 def _built_in(
     name: str, problems: dict[str, EverholdError], root: Path | None
 ) -> dict[int, AnyProgram]:
-    """The strategy of this name, where nothing that does not load may have it too."""
-    says = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+    """The strategy of this name, unless a module that does not load mentions the name."""
+    mention = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
     own = [
         problem
         for place, problem in problems.items()
-        if says.search(load.read_source_text(place, root))
+        if mention.search(load.read_source_text(place, root))
     ]
     if own or name not in strategies.NAMES:
         raise _hidden(name, [*own, *problems.values()][0])
-    # who lists them all tells it too
+    # a listing shows these problems itself
     for problem in problems.values() if _failed.get() is None else ():
         log.warning(
-            "something under `programs` in everhold.toml does not load: %s [%s]",
+            "an entry of `programs` in everhold.toml does not load: %s [%s]",
             problem,
             problem.code,
         )
@@ -285,12 +281,12 @@ def _built_in(
 
 
 def _hidden(name: str, problem: EverholdError) -> EverholdError:
-    """The refusal of a name that something listed may have, if only it could be loaded."""
+    """The error for a name that a listed module may have, but the module does not load."""
     if not isinstance(problem, UnknownProgram):
         return problem
-    hint = f"Mend {problem.name}, or take it out of `programs` in everhold.toml."
+    hint = f"Fix {problem.name}, or remove it from `programs` in everhold.toml."
     error = UnknownProgram(
-        name, f"what is listed here may have it, and does not load: {problem.reason}", hint
+        name, f"a listed module that may have it does not load: {problem.reason}", hint
     )
     error.__cause__ = problem
     return error
@@ -304,9 +300,7 @@ def _package(
 
 
 def _of_points(name: str, root: Path | None) -> tuple[list[AnyProgram], dict[str, EverholdError]]:
-    """The programs of this name that installed packages have: under an entry point of this name,
-    else by their own.
-    """
+    """The installed programs of this name: an entry point of the name, else a program of it."""
     points = _entry_points()
     if own := [value for point, value in points if point == name and ":" in value]:
         return [find_program(value, root=root) for value in own], {}
@@ -317,9 +311,7 @@ def _of_points(name: str, root: Path | None) -> tuple[list[AnyProgram], dict[str
 def _listed(
     places: Iterable[str], root: Path | None
 ) -> tuple[list[AnyProgram], dict[str, EverholdError]]:
-    """The programs of these modules, files and references, each once; and which of them do not
-    load.
-    """
+    """The programs of these modules, files and references, and the errors of those that fail."""
     found: list[AnyProgram] = []
     problems: dict[str, EverholdError] = {}
     failed = {} if (seen := _failed.get()) is None else seen
@@ -345,12 +337,12 @@ def _named(name: str, programs: list[AnyProgram]) -> list[AnyProgram]:
 
 
 def _same(name: str, programs: list[AnyProgram]) -> dict[int, AnyProgram]:
-    """The versions of one program; two programs under one name are refused."""
+    """The versions of one program; raises `UnknownProgram` for two programs of one name."""
     homes = {program.ref.rpartition(":")[0]: program for program in programs}
     if len(homes) > 1:
         refs = ", ".join(sorted(program.ref for program in homes.values()))
         raise UnknownProgram(
-            name, f"several have this name: {refs}", "Say which one: name it as it stands there."
+            name, f"several programs have this name: {refs}", "Use one of these references instead."
         )
     found: dict[int, AnyProgram] = {}
     for program in programs:
@@ -372,7 +364,7 @@ def _entry_points() -> list[tuple[str, str]]:
 
 
 def _programs_of(module: ModuleType) -> list[AnyProgram]:
-    """Those it holds, and earlier versions that were defined under the same function name."""
+    """The programs of a module, with earlier versions whose function name was defined again."""
     held = [thing for thing in vars(module).values() if isinstance(thing, Program)]
     return _unique(
         [
@@ -393,7 +385,7 @@ def _near(name: str, among: list[str]) -> str:
     if close := get_close_matches(name, names, 1):
         return f"Did you mean {close[0]!r}?"
     shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    return f"There is: {shown}." if names else ""
+    return f"Known names: {shown}." if names else ""
 
 
 def _description(thing: object) -> str:

@@ -1,15 +1,14 @@
-"""Loading the module that holds a program, by its name or from its file.
+"""Loads the module of a program, by its name or from its file.
 
 Rules
-  1. A file is loaded once per process, under a name made from its path. The next process sees what
-     changed.
-  2. The programs of a file are known as `<absolute path>:<function>`, just as when the file runs as
-     a script.
-  3. What fails to load leaves nothing behind: no module, no program, no folder on the path.
-  4. Code that is loaded to find a program starts no session: see `refuse_while_loading`.
-  5. It is loaded where everything else runs, as its author's own import would be: much that people
-     import is not made for another thread. Whatever takes longer than `SLOW` seconds is named in
-     the log while it does.
+  1. A file is loaded once per process, under a module name made from its path. Changes are seen by
+     the next process.
+  2. The programs of a file have the reference `<absolute path>:<function>`, as when the file runs
+     as a script.
+  3. A failed load leaves nothing behind: no module, no program, no folder on `sys.path`.
+  4. Code that is loaded to find a program cannot start a session: see `refuse_while_loading`.
+  5. Loading blocks the event loop, as an import of the author's own would: many libraries cannot be
+     imported in another thread. A load of more than `SLOW` seconds is logged while it runs.
 """
 
 from __future__ import annotations
@@ -35,21 +34,21 @@ from everhold.ports.program import REGISTRY, Program, is_raised_by_code, registe
 
 log = logging.getLogger("everhold")
 
-#: Seconds after which somebody is told what everybody waits for.
+#: Seconds after which a load is logged.
 SLOW: Final = 3.0
 _WAITING: Final = (
-    "everything in this process waits for %s, which takes long to load: let it"
-    " connect, read and compute in functions"
+    "loading %s takes long and blocks this process: move connecting, reading and computing"
+    " into functions"
 )
-_GUARD: Final = "Put the lines that run something under `if __name__ == '__main__':`."
+_GUARD: Final = "Put the code that runs something under `if __name__ == '__main__':`."
 _NESTED: Final = re.compile(
     r"from a running event loop|loop is already running|another loop is running"
 )
-_lock: Final = threading.RLock()  # one file at a time puts its folder on the path
+_lock: Final = threading.RLock()  # one file at a time may change sys.path
 
 
 class _Loading:
-    """What is being loaded, for code that must know while it runs."""
+    """One load that is running, and whether it tried to start a session."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -57,12 +56,12 @@ class _Loading:
         self.refused = False
 
 
-# A context variable and not a global: another thread may start sessions meanwhile.
+# A context variable, because another thread may start sessions during a load.
 _now: Final[ContextVar[_Loading | None]] = ContextVar("everhold_loading", default=None)
 
 
 def refuse_while_loading() -> None:
-    """Raise `RunsOnImport` if the caller is code that is being loaded to find a program in it."""
+    """Raise `RunsOnImport` if the caller is code that is being loaded to find a program."""
     loading = _now.get()
     if loading is not None and not loading.over:
         loading.refused = True
@@ -70,26 +69,22 @@ def refuse_while_loading() -> None:
 
 
 def load_module(name: str, ref: str, root: Path | None = None) -> ModuleType:
-    """Import a module; one that is not installed is also looked for in `root` and in the current
-    folder.
-    """
+    """Import a module, from the environment, from `root` or from the current folder."""
     if not all(part.isidentifier() for part in name.split(".")):
-        raise UnknownProgram(
-            ref, f"{name!r} is neither the name of a module nor a file that ends in .py"
-        )
+        raise UnknownProgram(ref, f"{name!r} is neither a module name nor a .py file")
     if name == "__main__":
         raise UnknownProgram(
             ref,
-            "it was written at a prompt or in a notebook of another process",
-            "Put the program into a file and start it from there.",
+            "it was defined at a prompt or in a notebook of another process",
+            "Move the program into a file and start it from there.",
         )
-    with _careful(ref, name, name):
+    with _guard_load(ref, name, name):
         _reach(name.partition(".")[0], root)
         return importlib.import_module(name)
 
 
 def load_file(path: Path, ref: str) -> ModuleType:
-    """Load a file as a module of its own; the script that is running now is not loaded again."""
+    """Load a file as a module. The running script is not loaded again."""
     main = sys.modules.get("__main__")
     if main is not None and _file(main) == path:
         return main
@@ -99,7 +94,7 @@ def load_file(path: Path, ref: str) -> ModuleType:
     with _lock:
         if name in sys.modules:
             return sys.modules[name]
-        with _careful(ref, str(path), name), _first(folders):
+        with _guard_load(ref, str(path), name), _on_path(folders):
             _refuse_namesakes(path, ref)
             loaded = _execute(name, path)
         _adopt(loaded, path)
@@ -107,9 +102,7 @@ def load_file(path: Path, ref: str) -> ModuleType:
 
 
 def read_source_text(place: str, root: Path | None = None) -> str:
-    """What stands in a file, in a module, or where a reference points, without loading it; empty if
-    nothing does.
-    """
+    """The source text of a file, module or reference, without loading it; empty if not found."""
     if not place.endswith(".py"):
         place = place.partition(":")[0]
     if not place.endswith(".py"):
@@ -137,9 +130,7 @@ def _execute(name: str, path: Path) -> ModuleType:
 
 
 def _identity(path: Path) -> tuple[str, list[str]]:
-    """The module name of a file, and the folders that its imports need: its own, and that of its
-    package.
-    """
+    """The module name of a file, and the folders for its imports: its own, and its package's."""
     packages: list[str] = []
     root = path.parent
     while (root / "__init__.py").is_file() and root.name.isidentifier():
@@ -150,7 +141,7 @@ def _identity(path: Path) -> tuple[str, list[str]]:
 
 
 def _adopt(loaded: ModuleType, path: Path) -> None:
-    """Know the programs of a file by its path, whatever its module is called here."""
+    """Register the programs of a file under its path instead of its module name."""
     known = [
         (key, program) for key, program in REGISTRY.items() if program.__module__ == loaded.__name__
     ]
@@ -172,10 +163,8 @@ def _adopt(loaded: ModuleType, path: Path) -> None:
 
 
 @contextmanager
-def _first(folders: list[str]) -> Iterator[None]:
-    """First on the path while a file loads, as for a script; then last, for imports inside its
-    functions.
-    """
+def _on_path(folders: list[str]) -> Iterator[None]:
+    """Put folders first on `sys.path` while a file loads, then last, for imports in functions."""
     sys.path[:0] = folders
     importlib.invalidate_caches()
     loaded = False
@@ -201,9 +190,7 @@ def _reach(top: str, root: Path | None) -> None:
 
 
 def _refuse_namesakes(path: Path, ref: str) -> None:
-    """What the file would import from its own folder must not be another module that is loaded
-    already.
-    """
+    """Refuse a file that imports a module of its folder, if another of that name is loaded."""
     import ast
 
     tree = ast.parse(path.read_bytes(), str(path))
@@ -231,9 +218,9 @@ def _refuse_namesakes(path: Path, ref: str) -> None:
         if theirs and ours and ours.resolve() != theirs and top not in sys.stdlib_module_names:
             raise UnknownProgram(
                 ref,
-                f"it imports {top!r} from its folder, but this process has loaded {theirs} under"
-                " that name",
-                f"Rename one of the two, or put {path.name} and {top} into a package.",
+                f"it imports {top!r} from its folder, but this process has loaded {theirs} as"
+                f" {top!r}",
+                f"Rename one of them, or put {path.name} and {top} into a package.",
             )
 
 
@@ -246,26 +233,26 @@ def _file(module: ModuleType | None) -> Path | None:
 
 
 @contextmanager
-def _careful(ref: str, what: str, name: str) -> Iterator[None]:
-    """Run somebody's code: its failures become one typed error, and leave no trace."""
+def _guard_load(ref: str, what: str, name: str) -> Iterator[None]:
+    """Run code of a user: a failure raises one typed error and leaves nothing behind."""
     loading = _Loading(what)
     before = set(REGISTRY)
     token = _now.set(loading)
     try:
-        with nullcontext() if name in sys.modules else _watched(what):
+        with nullcontext() if name in sys.modules else _log_slow_load(what):
             yield
-        if loading.refused:  # and the code went on in spite of it
+        if loading.refused:  # the code has caught the error
             raise RunsOnImport(what)
     except (Exception, SystemExit) as error:
-        _forget(name, before)
-        problem = RunsOnImport(what) if loading.refused else _problem(ref, what, error)
+        _undo_load(name, before)
+        problem = RunsOnImport(what) if loading.refused else _describe_failure(ref, what, error)
         if type(problem) is type(error):
             raise
         raise problem from error
     except BaseException as error:
-        _forget(name, before)
+        _undo_load(name, before)
         if isinstance(error, KeyboardInterrupt) and is_raised_by_code(error):
-            raise _problem(ref, what, error) from error
+            raise _describe_failure(ref, what, error) from error
         raise
     finally:
         loading.over = True
@@ -273,8 +260,8 @@ def _careful(ref: str, what: str, name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _watched(what: str) -> Iterator[None]:
-    """Say what everybody waits for, if that takes long: it may never end."""
+def _log_slow_load(what: str) -> Iterator[None]:
+    """Log a load that takes long. It may never end."""
     timer = threading.Timer(SLOW, log.warning, (_WAITING, what))
     timer.daemon = True
     timer.start()
@@ -284,37 +271,39 @@ def _watched(what: str) -> Iterator[None]:
         timer.cancel()
 
 
-def _forget(name: str, before: set[tuple[str, int]]) -> None:
+def _undo_load(name: str, before: set[tuple[str, int]]) -> None:
     sys.modules.pop(name, None)
     for key in set(REGISTRY) - before:
         if REGISTRY[key].__module__ not in sys.modules:
             del REGISTRY[key]
 
 
-def _problem(ref: str, what: str, error: BaseException) -> EverholdError:
+def _describe_failure(ref: str, what: str, error: BaseException) -> EverholdError:
     match error:
         case RunsOnImport() | NotAProgram() | UnknownProgram():
             return error
         case ModuleNotFoundError() if error.name and f"{what}.".startswith(f"{error.name}."):
-            hint = "Start from the folder that holds it, install it, or say path/file.py:function."
+            hint = (
+                "Run it in the module's folder, install the module, or use path/file.py:function."
+            )
             return UnknownProgram(ref, f"there is no module {error.name!r}", hint)
         case ModuleNotFoundError() if error.name:
-            hint = "Install it into the environment that everhold runs in."
+            hint = "Install it into the environment of everhold."
             return UnknownProgram(
                 ref, f"{what} needs {error.name!r}, which is not installed here", hint
             )
         case SyntaxError():
             return UnknownProgram(
-                ref, f"{error.msg} ({error.filename}, line {error.lineno})", "Mend the file."
+                ref, f"{error.msg} ({error.filename}, line {error.lineno})", "Fix the file."
             )
         case SystemExit():
             return UnknownProgram(
-                ref, f"{what} exits when it is loaded, with {error.code!r}", _GUARD
+                ref, f"{what} calls exit({error.code!r}) when it is loaded", _GUARD
             )
         case RuntimeError() if _NESTED.search(str(error)):
             _close_unstarted(error)
             return RunsOnImport(what)
-    hint = "Mend the module; nothing was changed."
+    hint = "Fix the module, then try again."
     return UnknownProgram(
         ref, f"loading {what} raised {type(error).__name__}: {error}{_place(error)}", hint
     )
@@ -329,8 +318,9 @@ def _place(error: BaseException) -> str:
 
 
 def _close_unstarted(error: BaseException) -> None:
-    """`asyncio.run(main())` was refused: close what nobody will await, so that nobody is warned of
-    it.
+    """Close coroutines that were never awaited, to avoid a warning.
+
+    `asyncio.run(main())` raised before it awaited `main()`.
     """
     for frame, _ in traceback.walk_tb(error.__traceback__):
         for value in list(frame.f_locals.values()):

@@ -1,7 +1,7 @@
-"""Every way of writing programs behind one host: a session's reference says which one is meant.
+"""One host for all programs: the reference of a session decides between Python and Lua.
 
-Python programs run here. Lua programs run here if the user trusts their package, else in a process
-that can be killed; what they need is loaded with the first of them.
+Python programs run in this process. Lua programs run in this process if the user trusts their
+package, otherwise in a worker process. The Lua host is imported with the first Lua program.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ PROJECT_KEY: Final = "project_root"
 
 
 class ProgramHosts:
-    """Begins lives of programs, whatever they are written in. `find` finds one by reference and
-    version.
+    """Begins executions of Python and Lua programs.
 
-    `shares` names the durable values that Lua programs have in common with Python programs.
+    `find` finds a program by reference and version. `shares` are the namespaces of durable values
+    that Lua programs share with Python programs.
     """
 
     def __init__(self, find: Callable[[str, int], Any], shares: Collection[str] = ()) -> None:
@@ -40,7 +40,7 @@ class ProgramHosts:
         if not is_lua_ref(birth.program):
             return self._python.begin(birth, meter)
         project = birth.metadata.get(PROJECT_KEY)
-        find = self._find if project is None else partial(_of_project, self._find, project)
+        find = self._find if project is None else partial(_find_in_project, self._find, project)
         if self._lua is None:
             from everhold.packages.lua.trust import get_marks_file, get_trusted_fingerprint
             from everhold.programs.lua.host import LuaHost
@@ -54,19 +54,19 @@ class ProgramHosts:
         return execution
 
     def open(self) -> None:
-        """Be used, also again."""
+        """Open the host, also again after `close`."""
         if self._lua is not None and self._lua.closed:
             self._lua = None
 
     async def close(self) -> None:
-        """End the processes that were started for programs; whoever still wants one is refused."""
+        """End the worker processes; later executions of Lua programs are refused."""
         if self._lua is not None:
             await self._lua.close()
 
 
-def _of_project(find: Callable[[str, int], Any], project: str, ref: str, version: int) -> Any:
-    """A Lua program that finds what it requires as its session's project says, wherever this
-    process was started.
+def _find_in_project(find: Callable[[str, int], Any], project: str, ref: str, version: int) -> Any:
+    """A Lua program with the search order of its session's project, not of this process's
+    folder.
     """
     from everhold.packages.lua.project import find_package_roots
     from everhold.programs.lua.program import LuaProgram
@@ -77,6 +77,6 @@ def _of_project(find: Callable[[str, int], Any], project: str, ref: str, version
 
 
 def is_lua_ref(ref: str) -> bool:
-    """Whether a reference means a Lua program: a text, a package or a file."""
+    """Whether a reference names a Lua program: a text, a package or a file."""
     place = ref.rpartition(":")[0]
     return place == "lua" or place.endswith(".lua")

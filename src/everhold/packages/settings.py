@@ -1,20 +1,22 @@
-"""Where data and programs are: one rule, the same for every front and for `everhold.open`.
+"""Reads the settings: the database, the programs, and the tables of other parts.
+
+Every front and `everhold.open` use the same rule:
 
     database       the argument, else EVERHOLD_DATABASE_URL, else the settings file, else the user's data folder
-    programs       the settings file
-    packages_path  the settings file; and what alc.toml and the ALC_ variables say (`packages/lua/`)
-    llm            the settings file
-    answer_with    the settings file
-    tell           the settings file: who is told of questions (`notify/`)
-    retention      the settings file: how long sessions are kept that have ended (`archive/retention.py`)
-    worker         the settings file: how many sessions a worker drives, and its limits (`workers.py`)
-    lua            the settings file: what Lua programs share with Python programs (`packages/lua/lua_settings.py`)
+    programs       the settings file: modules and files with programs
+    packages_path  the settings file; alc.toml and the ALC_ variables add folders (`packages/lua/`)
+    llm            the settings file: the default model
+    answer_with    the settings file: the command that answers questions
+    tell           the settings file: notifications (`notify/`)
+    retention      the settings file: how long finished sessions are kept (`archive/retention.py`)
+    worker         the settings file: concurrency and limits of a worker (`movers/workers.py`)
+    lua            the settings file: shared namespaces and the size limit of Lua packages
 
 The settings file is the nearest `everhold.toml`, or `pyproject.toml` with a table
-`[tool.everhold]`, in the current folder or above it. Paths in it start from its own folder; all
-others from the current one.
+`[tool.everhold]`, in the current folder or above it. Paths in it are relative to its folder; other
+paths are relative to the current folder.
 
-Nothing is written or made here until `prepare_data_folder` is called.
+Only `prepare_data_folder` writes anything.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -61,13 +63,13 @@ LIST_KEYS: Final = ("programs", "packages_path")  # settings that are lists of s
 PACKAGES_FOLDER: Final = "packages"
 UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 DEFAULT_SOURCE: Final = "the user's data folder"
-_ELSEWHERE: Final = f"Say where the database should be: --database, or {DATABASE_VARIABLE}."
-#: Variables that say where the user's data folder is.
+_ELSEWHERE: Final = f"Name another database with --database or {DATABASE_VARIABLE}."
+#: Variables that decide where the user's data folder is.
 _PLACES: Final = ("LOCALAPPDATA",) if os.name == "nt" else ("HOME", "XDG_DATA_HOME")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What was found, and where."""
+    """The settings, and where each of them was found."""
 
     database: str  # a full address: sqlite:////abs/olute.db, memory://, postgresql://…
     root: Path  # the folder of the settings file, else the current one
@@ -77,7 +79,7 @@ class Settings(msgspec.Struct, frozen=True):
     llm: str | None = None
     answer_with: str | None = None
     packages_path: tuple[Path, ...] = ()
-    start: Path | None = None  # where the settings were looked for
+    start: Path | None = None  # the folder where the search for the settings file began
     tell: tuple[Mapping[str, Any], ...] = ()
     retention: Mapping[str, Any] = {}
     worker: Mapping[str, Any] = {}
@@ -85,10 +87,9 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def folders(self) -> PackageFolders:
-        """Where Lua packages are looked for now; folders that are not there yet count, too.
+        """The folders that are searched for Lua packages now, also those that do not exist yet.
 
-        Raises `BadPackageFile` if the project has an alc.lock or an alc.local.toml that cannot be
-        read.
+        Raises `BadPackageFile` for an unreadable alc.lock or alc.local.toml of the project.
         """
         from everhold.packages.lua.paths import is_strict
         from everhold.packages.lua.project import find_package_roots
@@ -115,7 +116,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The address without its password, for people and logs."""
+        """The address without its password, for output and logs."""
         return hide_password(self.database)
 
 
@@ -125,9 +126,7 @@ def settings(
     start: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Apply the rule; raises `BadSetting` with the name of the setting and the place where it
-    stands.
-    """
+    """Read the settings; raises `BadSetting`, which names the setting and its file."""
     try:
         folder = Path(start or Path.cwd()).resolve()
     except FileNotFoundError:
@@ -168,7 +167,7 @@ def settings(
 
 
 class WatchedSettings:
-    """The settings of one folder, read again when a file in which they may stand has changed."""
+    """The settings of one folder, read again when a settings file has changed."""
 
     def __init__(self, found: Settings, database: str | os.PathLike[str] | None) -> None:
         self._found = found
@@ -179,19 +178,19 @@ class WatchedSettings:
             for place in (start, *start.parents)
             for name in (SETTINGS_FILE, _PROJECT)
         ]
-        self._seen = [_trace(file) for file in self._files]
+        self._seen = [_file_stamp(file) for file in self._files]
 
     def settings(self) -> Settings:
-        """As they are now; raises as `settings` does."""
-        seen = [_trace(file) for file in self._files]
+        """The current settings; raises `BadSetting`."""
+        seen = [_file_stamp(file) for file in self._files]
         if seen != self._seen:
             self._found = settings(self._database, start=self._found.start)
             self._seen = seen
         return self._found
 
 
-def _trace(file: str) -> tuple[int, int, int] | None:
-    """What differs when a file does."""
+def _file_stamp(file: str) -> tuple[int, int, int] | None:
+    """A value that changes with the file; None if it does not exist."""
     try:
         found = os.stat(file)
     except OSError:
@@ -200,7 +199,7 @@ def _trace(file: str) -> tuple[int, int, int] | None:
 
 
 def get_data_folder() -> Path:
-    """The user's data folder; it need not exist."""
+    """The user's data folder; it may not exist yet."""
     return _home(*map(os.environ.get, _PLACES))
 
 
@@ -212,7 +211,7 @@ def _home(*_places: str | None) -> Path:
 
 
 def prepare_data_folder(found: Settings) -> None:
-    """Make the user's data folder, readable by nobody else, if that is where the database is."""
+    """Create the user's data folder, private to the user, if the database is there."""
     if found.source.get("database") == DEFAULT_SOURCE:
         try:
             get_data_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -228,13 +227,14 @@ def prepare_data_folder(found: Settings) -> None:
 def resolve_database_address(
     given: str | os.PathLike[str], folder: Path, name: str = "database"
 ) -> str:
-    """The full address of a database: an absolute file, memory://, postgresql://…, or one of a
-    store that an installed package registers, as it is given.
+    """The full address of a database: an absolute file, memory:// or postgresql://….
+
+    The address of a store of an installed package is returned unchanged.
     """
     if isinstance(given, os.PathLike):
         return _sqlite(os.fspath(given), folder, name)
     if not isinstance(given, str):
-        raise BadSetting(name, f"it is text or a path, not {type(given).__name__}")
+        raise BadSetting(name, f"it should be a string or a path, got {type(given).__name__}")
     scheme, mark, rest = given.partition("://")
     if not mark:
         return _bare(given, folder, name)
@@ -257,13 +257,13 @@ def resolve_database_address(
 
 def _bare(given: str, folder: Path, name: str) -> str:
     if given == ":memory:":
-        raise BadSetting(name, "for a database in memory say memory://")
+        raise BadSetting(name, "use memory:// for a database in memory")
     if given.startswith(("postgres:", "postgresql:")):
         raise BadSetting(name, MALFORMED)
     if not given.endswith(SUFFIXES):
         known = "sqlite:///file, postgresql://host/name, memory://, or a path that ends in .db"
-        said = "it" if may_hold_secret(given) else repr(given)
-        raise BadSetting(name, f"{said} is not an address; say {known}")
+        shown = "it" if may_hold_secret(given) else repr(given)
+        raise BadSetting(name, f"{shown} is not an address; use {known}")
     return _sqlite(given, folder, name)
 
 
@@ -277,10 +277,10 @@ def _after_third_slash(rest: str, name: str) -> str:
 
 def _sqlite(path: str, folder: Path, name: str) -> str:
     if path in ("", ":memory:"):
-        raise BadSetting(name, "it names no file; for a database in memory say memory://")
+        raise BadSetting(name, "it names no file; use memory:// for a database in memory")
     if "?" in path or "\0" in path:
-        said = "it" if may_hold_secret(path) else repr(path)
-        raise BadSetting(name, f"{said} is not a path; an SQLite address takes no options")
+        shown = "it" if may_hold_secret(path) else repr(path)
+        raise BadSetting(name, f"{shown} is not a path; an SQLite address takes no options")
     return f"sqlite:///{(folder / Path(path).expanduser()).resolve()}"
 
 
@@ -315,9 +315,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def _parsed(text: str) -> dict[str, Any]:
-    """TOML, which takes longer to parse than a runtime to open: once for as long as it says the
-    same.
-    """
+    # parsing takes longer than opening a runtime, so an unchanged text is parsed once
     import tomllib
 
     return tomllib.loads(text)
@@ -329,11 +327,11 @@ def _checked(table: Any, file: Path) -> dict[str, Any]:
     for key, value in table.items():
         if key not in SETTING_KEYS:
             more = (
-                "; here the settings stand at the top"
+                "; in this file, settings are at the top level"
                 if key == "tool"
                 else _near(key, SETTING_KEYS)
             )
-            raise BadSetting(f"{key} in {file}", f"there is no such setting{more}")
+            raise BadSetting(f"{key} in {file}", f"unknown setting{more}")
         wanted, fits = _wanted(key)
         if not fits(value):
             got = type(value).__name__ if key == "database" else repr(value)
@@ -342,7 +340,7 @@ def _checked(table: Any, file: Path) -> dict[str, Any]:
 
 
 def _wanted(key: str) -> tuple[str, Callable[[Any], bool]]:
-    """What a setting should be, for people and as a check."""
+    """What a setting should be, as text and as a check."""
     match key:
         case "tell":
             return "a list of tables, [[tell]]", lambda value: _all(value, dict)
@@ -358,7 +356,7 @@ def _all(value: Any, kind: type) -> bool:
 
 
 def parse_duration(given: str | float, name: str) -> float:
-    """A duration: seconds, or a number with a unit, as "90s", "15m", "12h", "30d", "2w"."""
+    """Seconds, from a number or a number with a unit: "90s", "15m", "12h", "30d", "2w"."""
     number, unit = (
         (given[:-1], given[-1]) if isinstance(given, str) and given[-1:] in UNITS else (given, "s")
     )
@@ -367,7 +365,7 @@ def parse_duration(given: str | float, name: str) -> float:
     except (TypeError, ValueError):
         found = -1.0
     if isinstance(given, bool) or not 0 <= found < float("inf"):
-        raise BadSetting(name, f"{given!r} is not a duration; say 90s, 15m, 12h, 30d or 2w")
+        raise BadSetting(name, f"{given!r} is not a duration; use 90s, 15m, 12h, 30d or 2w")
     return found
 
 
@@ -381,7 +379,7 @@ def _near(word: str, words: tuple[str, ...]) -> str:
 # ---- the table [lua]
 
 LUA_KEYS: Final = ("shares", "max_package")
-#: Bytes of an installation above which the user is asked.
+#: Bytes of an installation above which the user has to agree.
 DEFAULT_MAX_PACKAGE: Final = 20 * 10**6
 
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kMG]?B)")
@@ -390,35 +388,35 @@ _NO_NAMES: Final = ("/", "\\", "..", "\0")
 
 
 class LuaOptions(msgspec.Struct, frozen=True):
-    """What the table says."""
+    """The options of the table [lua]."""
 
     shares: frozenset[str] = frozenset()  # namespaces of durable values that both languages use
     max_package: int = DEFAULT_MAX_PACKAGE
 
 
 def read_lua_options(found: Settings | None) -> LuaOptions:
-    """What the settings say; raises `BadSetting`."""
+    """The options of the table [lua]; raises `BadSetting`."""
     if found is None or not found.lua:
         return LuaOptions()
     where = f"lua in {found.source.get('lua', '')}"
     for key in found.lua:
         if key not in LUA_KEYS:
-            raise BadSetting(where, f"there is no {key!r}; there are {', '.join(LUA_KEYS)}")
+            raise BadSetting(where, f"unknown key {key!r}; there are {', '.join(LUA_KEYS)}")
     largest = found.lua.get("max_package", DEFAULT_MAX_PACKAGE)
     return LuaOptions(_shares(found.lua, where), parse_size(largest, f"max_package of {where}"))
 
 
 def parse_size(given: Any, name: str) -> int:
-    """A number of bytes, or text such as "500kB", "20MB" or "1GB"; raises `BadSetting`."""
+    """Bytes, from a number or a string such as "500kB", "20MB" or "1GB"; raises `BadSetting`."""
     if isinstance(given, str) and (found := _SIZE.fullmatch(given.strip())):
         return int(float(found[1]) * _SIZE_UNITS[found[2]])
     if type(given) is not int or given < 0:
-        raise BadSetting(name, f"{given!r} is not a size; say 500kB, 20MB or 1GB")
+        raise BadSetting(name, f"{given!r} is not a size; use 500kB, 20MB or 1GB")
     return given
 
 
 def format_size(size: int) -> str:
-    """A size for people."""
+    """A size as text for people."""
     for unit in ("GB", "MB", "kB"):
         if size >= _SIZE_UNITS[unit]:
             return f"{size / _SIZE_UNITS[unit]:.1f} {unit}"
@@ -431,5 +429,5 @@ def _shares(table: Mapping[str, Any], where: str) -> frozenset[str]:
         raise BadSetting(f"shares of {where}", f"it must be a list of strings, got {names!r}")
     for name in names:
         if not name or any(part in name for part in _NO_NAMES):
-            raise BadSetting(f"shares of {where}", f"{name!r} is not the name of a namespace")
+            raise BadSetting(f"shares of {where}", f"{name!r} is not a valid namespace")
     return frozenset(names)

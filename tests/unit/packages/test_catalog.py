@@ -170,7 +170,10 @@ def test_two_in_the_project_are_refused(here, write, install):
     main = install(here / "packages", "debate")
     with pytest.raises(UnknownProgram) as refused:
         find_named_program("debate", settings())
-    assert refused.value.reason == f"several have this name: {main}:debate, both_debates:debate"
+    assert (
+        refused.value.reason
+        == f"several programs have this name: {main}:debate, both_debates:debate"
+    )
     assert find_named_program("both_debates:debate", settings()).name == "debate"
     assert find_named_program(f"{main}:debate", settings()).name == "debate"
 
@@ -179,7 +182,7 @@ def test_two_that_are_installed_are_refused(here, write, install, points):
     write("installed_debates.py", PYTHON.format(name="debate"))
     points.append(("debate", "installed_debates:debate"))
     install(get_data_folder() / PACKAGES_FOLDER, "debate")
-    with pytest.raises(UnknownProgram, match="several have this name"):
+    with pytest.raises(UnknownProgram, match="several programs have this name"):
         find_named_program("debate", settings())
 
 
@@ -206,13 +209,13 @@ def test_lua_text_is_found_by_its_stored_reference(here):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("nowhere", "nothing here has this name"),
+        ("nowhere", "no program has this name"),
         ("missing.lua", "there is no file {here}/missing.lua"),
         ("gone/init.lua:gone", "there is no file {here}/gone/init.lua"),
         ("../secret", "there is no file {here.parent}/secret"),
-        ("", "nothing here has this name"),
-        ("a\0b", "nothing here has this name"),
-        ("de bate", "nothing here has this name"),
+        ("", "no program has this name"),
+        ("a\0b", "no program has this name"),
+        ("de bate", "no program has this name"),
     ],
 )
 def test_what_is_not_there_says_so(name, reason, here, install):
@@ -267,7 +270,7 @@ def test_two_of_one_name_are_a_problem(here, write, install):
     write("twin_debates.py", PYTHON.format(name="debate"))
     install(here / "packages", "debate")
     (problem,) = load_catalog(settings()).problems
-    assert "several have this name" in str(problem)
+    assert "several programs have this name" in str(problem)
 
 
 def test_a_module_that_does_not_load_is_tried_and_told_once(here, write, caplog):

@@ -156,10 +156,10 @@ def test_our_own_file_comes_before_pyproject(toml):
 
 
 WRONG = {
-    "databse = 'x.db'": "databse in {file}: there is no such setting; did you mean 'database'?",
-    "zzz = 1": "zzz in {file}: there is no such setting",
+    "databse = 'x.db'": "databse in {file}: unknown setting; did you mean 'database'?",
+    "zzz = 1": "zzz in {file}: unknown setting",
     "[tool.everhold]": (
-        "tool in {file}: there is no such setting; here the settings stand at the top"
+        "tool in {file}: unknown setting; in this file, settings are at the top level"
     ),
     "llm = 7": "llm in {file}: it should be a string, got 7",
     "programs = 'shop'": "programs in {file}: it should be a list of strings, got 'shop'",
@@ -241,8 +241,8 @@ def test_a_path_object_is_an_sqlite_file(here):
 NO_ADDRESSES = {
     "": "'' is not an address",
     "app": "'app' is not an address",
-    ":memory:": "for a database in memory say memory://",
-    "sqlite:///:memory:": "for a database in memory say memory://",
+    ":memory:": "use memory:// for a database in memory",
+    "sqlite:///:memory:": "use memory:// for a database in memory",
     "sqlite:///": "it names no file",
     "sqlite://": "did you mean memory://, or sqlite:///file.db?",
     "sqlite://app.db": "did you mean sqlite:///app.db?",
@@ -263,7 +263,7 @@ def test_what_is_no_address_is_refused(given, told, here):
 
 
 def test_what_is_neither_text_nor_a_path_is_no_address(here):
-    with pytest.raises(BadSetting, match="it is text or a path, not int"):
+    with pytest.raises(BadSetting, match="it should be a string or a path, got int"):
         settings(7)
 
 

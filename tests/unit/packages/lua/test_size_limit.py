@@ -178,7 +178,7 @@ def test_sizes(given: str | int, meant: int) -> None:
     "given", ["", "many", "-1MB", "1TB", "1", -1, 1.5, True, None, "nanMB", "1e9B"]
 )
 def test_what_is_not_a_size_is_refused(given: object) -> None:
-    with pytest.raises(BadSetting, match="is not a size; say 500kB, 20MB or 1GB"):
+    with pytest.raises(BadSetting, match="is not a size; use 500kB, 20MB or 1GB"):
         parse_size(given, "it")
 
 
