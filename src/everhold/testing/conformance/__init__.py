@@ -1,4 +1,4 @@
-"""The promises of `everhold.ports.store`, as tests anyone can run.
+"""The contracts of stores and movers, as tests that anyone can run.
 
     from everhold.testing.conformance import DurableStoreContract
 
@@ -7,16 +7,16 @@
         def open_store(self, tmp_path):
             return lambda: MyStore(tmp_path / "db")
 
-`open_store` is a fixture that returns a function without arguments; each call makes a store that is
-not open yet. For a durable store, all calls in one test mean the same data, as in two processes.
-`MoverContract` is what every mover promises: `open_fleet` makes a `Fleet`. `StoreContract` is what
-every store promises, which is the port `Store`; `DurableStoreContract` adds
-what holds when the process may die. `MaintenanceContract` is the port `Maintenance`, for a store
-that has it: `class TestMyStore(DurableStoreContract, MaintenanceContract)`. There are no flags and
-no skips: the base classes are the claim.
+`open_store` is a fixture that returns a function without arguments. Each call makes a store that is
+not open yet. For a durable store, all calls in one test open the same data, as two processes would.
 
-The suite needs pytest and no plugin. `factories` makes sessions without a runtime; `machine`, which
-needs Hypothesis, runs two stores side by side.
+`StoreContract` tests the port `Store`. `DurableStoreContract` adds what holds when the process may
+die. `MaintenanceContract` tests the port `Maintenance`, for a store that has it: `class
+TestMyStore(DurableStoreContract, MaintenanceContract)`. `MoverContract` tests a mover; its fixture
+`open_fleet` makes a `Fleet`. There are no flags: the base classes of a test class are its claim.
+
+The suite needs pytest and no plugin. `factories` makes sessions without a runtime. `machine`, which
+needs Hypothesis, compares two stores.
 """
 
 import pytest

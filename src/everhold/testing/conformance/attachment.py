@@ -1,4 +1,6 @@
-"""What attachments promise: kept once, read by those who keep them, gone with the last of them."""
+"""Tests of attachments: stored once, read by the sessions that stored them, deleted with the last
+one.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,10 @@ async def is_attachment_refused(store: Store, session_id: str, id: str) -> bool:
 
 
 class AttachmentContract(StoreContractBase):
-    """`attach`, `attachment`, `attachments`, and what `delete` does to them."""
+    """`attach`, `attachment`, `attachments`, and the effect of `delete` on them."""
 
     async def test_what_is_kept_is_read_again(self, store: Store) -> None:
-        """The same bytes, with what was said of them; also none at all."""
+        """The bytes and their metadata are read back, also for an empty attachment."""
         await commit_start(store, "s-1")
         for data in (DATA, b""):
             await store.attach("s-1", make_attachment(data, "image/png"), data, 5.0)
@@ -50,7 +52,7 @@ class AttachmentContract(StoreContractBase):
             )
 
     async def test_attachments_are_listed_in_the_order_kept(self, store: Store) -> None:
-        """The first one first; none where nothing was kept."""
+        """In the order of their creation; an empty list if there are none."""
         await commit_start(store, "s-1")
         assert await store.attachments("s-1") == []
         for at, data in enumerate([b"c", b"a", b"b"]):
@@ -63,7 +65,7 @@ class AttachmentContract(StoreContractBase):
         ]
 
     async def test_the_same_bytes_are_kept_once(self, store: Store) -> None:
-        """Keeping them again changes nothing, and what was said first stands."""
+        """Storing the same bytes again changes nothing; the first metadata stays."""
         await commit_start(store, "s-1")
         await store.attach("s-1", make_attachment(DATA), DATA, 1.0)
         await store.attach("s-1", make_attachment(DATA, "image/png"), DATA, 2.0)
@@ -71,7 +73,7 @@ class AttachmentContract(StoreContractBase):
         assert await store.attachments("s-1") == [make_attachment(DATA)]
 
     async def test_a_large_attachment(self, store: Store) -> None:
-        """A2: Three megabytes, every one of them different, are kept like a few bytes."""
+        """A2: three megabytes of varied data are stored like a few bytes."""
         data = b"".join(n.to_bytes(4, "big") for n in range(3 * 2**18)) + b"\0"
         await commit_start(store, "s-1")
         await store.attach("s-1", make_attachment(data), data, 1.0)
@@ -82,7 +84,7 @@ class AttachmentContract(StoreContractBase):
         )
 
     async def test_the_same_bytes_at_once(self, store: Store) -> None:
-        """A4: Of many who keep the same bytes at once none is refused, and they are kept once."""
+        """A4: concurrent writers of the same bytes all succeed, and the bytes are stored once."""
         await commit_start(store, "s-1")
         await asyncio.gather(
             *(store.attach("s-1", make_attachment(DATA), DATA, float(n)) for n in range(8))
@@ -97,8 +99,8 @@ class AttachmentContract(StoreContractBase):
     async def test_bytes_that_are_not_what_they_are_called(
         self, store: Store, data: bytes, known: bool
     ) -> None:
-        """A5, A7, A8: Another length, other content, or both, under a name that is known or new:
-        nothing changes.
+        """A5, A7, A8: another length, other content, or both, under a known or a new name, are
+        refused, and nothing changes.
         """
         await commit_start(store, "s-1")
         if known:
@@ -111,7 +113,7 @@ class AttachmentContract(StoreContractBase):
         assert await find_problems(store) == []
 
     async def test_another_session_cannot_read_it(self, store: Store) -> None:
-        """Who knows the name has nothing; who keeps the same bytes reads its own."""
+        """Knowing the name is not enough; a session that stored the same bytes reads its own."""
         await commit_start(store, "s-1")
         await commit_start(store, "s-2")
         await store.attach("s-1", make_attachment(DATA), DATA, 1.0)
@@ -124,7 +126,7 @@ class AttachmentContract(StoreContractBase):
         )
 
     async def test_nothing_is_attached_to_nobody(self, store: Store) -> None:
-        """An unknown session is refused, and an unknown name."""
+        """An unknown session and an unknown name are refused."""
         await commit_start(store, "s-1")
         with pytest.raises(UnknownSession):
             await store.attach("s-9", make_attachment(DATA), DATA, 1.0)
@@ -135,7 +137,7 @@ class AttachmentContract(StoreContractBase):
         assert await is_attachment_refused(store, "s-1", "no such name\0")
 
     async def test_a_fork_reads_what_was_kept_before_it_differed(self, store: Store) -> None:
-        """What the origin keeps later is not the fork's, nor the other way round."""
+        """Attachments after the fork point are not shared, in either direction."""
         record = await commit_start(store, "s-1", make_query(0))
         await store.attach("s-1", make_attachment(b"early"), b"early", 1.0)
         record = await commit_step(store, record, answers={0: "a"}, asked=[make_query(1)])
@@ -152,8 +154,8 @@ class AttachmentContract(StoreContractBase):
         assert await is_attachment_refused(store, "s-1", make_attachment(b"own").id)
 
     async def test_what_is_kept_goes_with_its_session(self, store: Store) -> None:
-        """MA7: Another that keeps the same bytes still has them; a session made anew has
-        nothing.
+        """MA7: another session with the same bytes still has them; a new session under the same id
+        has none.
         """
         record = await commit_end(store, await commit_start(store, "s-1"))
         await commit_start(store, "s-2")
@@ -171,7 +173,7 @@ class AttachmentContract(StoreContractBase):
         assert await find_problems(store) == []
 
     async def test_a_fork_outlives_what_it_shares(self, store: Store) -> None:
-        """What a fork reads stays when its origin is deleted, and goes with the fork."""
+        """Attachments of a fork stay when its origin is deleted, and are deleted with the fork."""
         record = await commit_start(store, "s-1", make_query(0))
         await store.attach("s-1", make_attachment(b"early"), b"early", 1.0)
         record = await commit_step(store, record, answers={0: "a"}, asked=[make_query(1)])

@@ -1,6 +1,4 @@
-"""What claims promise: order and boundaries, one generation each, and what was begun together stays
-together.
-"""
+"""Tests of claims: order, boundaries, one claim per generation, and groups that stay together."""
 
 from __future__ import annotations
 
@@ -41,10 +39,10 @@ from everhold.testing.conformance.lease import (
 
 
 class ClaimContract(StoreContractBase):
-    """Claiming, and ending what was claimed."""
+    """Claiming items, and ending claimed items."""
 
     async def test_one_of_many_claims(self, store: Store) -> None:
-        """QW3: Of many claims at once exactly one has the item."""
+        """QW3: of many concurrent claims exactly one gets the item."""
         _, fence = await start_working(store, make_task("i-1"))
 
         found = await asyncio.gather(
@@ -57,8 +55,8 @@ class ClaimContract(StoreContractBase):
         assert sum(claim is not None for claim in found) == 1
 
     async def test_the_same_claim_twice(self, store: Store) -> None:
-        """LE14, QW15: Who did not hear the answer and tries again has the same claim; another try
-        has nothing.
+        """LE14, QW15: A retry with the same token gets the same claim; another token gets
+        nothing.
         """
         _, fence = await start_working(store, make_joinable_task("i-1"), make_joinable_task("i-2"))
         first = await claim_existing(store, lambda intake: intake.claim_work(fence, "c"))
@@ -67,8 +65,8 @@ class ClaimContract(StoreContractBase):
         assert await act_on_intake(store, lambda intake: intake.claim_work(fence, "d")) is None
 
     async def test_work_for_idle_hours(self, store: Store) -> None:
-        """QW6, QW7: First in its lane it blocks a boundary; at idle it is claimed, and then the
-        next may enter.
+        """QW6, QW7: at the front of its lane it blocks a boundary; when idle it is claimed, and
+        then the next may enter.
         """
         _, fence = await start_working(
             store, make_task("i-1", when=DeliveryPolicy.IDLE), make_task("i-2")
@@ -85,7 +83,9 @@ class ClaimContract(StoreContractBase):
         ) == ["i-2"]
 
     async def test_work_that_stands_alone(self, store: Store) -> None:
-        """QW8: It is claimed by itself; what is not available yet is skipped, until it is."""
+        """QW8: it is claimed by itself; an item that is not available yet is skipped until it
+        is.
+        """
         clock, fence = await start_working(
             store,
             make_task("i-1", available_at=1005.0),
@@ -102,8 +102,8 @@ class ClaimContract(StoreContractBase):
         ) == ["i-1"]
 
     async def test_work_that_joins(self, store: Store) -> None:
-        """QW9, QW10, QW31: Neighbours of the same name and policy, up to a limit; the next claim
-        goes on from there.
+        """QW9, QW10, QW31: neighbours with the same name and policy, up to a limit; the next claim
+        continues after them.
         """
         late = make_joinable_task("i-4", when=DeliveryPolicy.IDLE)
         _, fence = await start_working(
@@ -127,8 +127,8 @@ class ClaimContract(StoreContractBase):
         assert found == [["i-1", "i-2"], ["i-3"], ["i-4"], ["i-5"]]
 
     async def test_commands_and_work(self, store: Store) -> None:
-        """QW11, QW12: A command first blocks work; a later one neither joins work nor goes before
-        it.
+        """QW11, QW12: A command at the front blocks work; a later one neither joins work nor
+        overtakes it.
         """
         _, fence = await start_working(
             store,
@@ -151,7 +151,9 @@ class ClaimContract(StoreContractBase):
         ) == ["i-3"]
 
     async def test_certain_work(self, store: Store) -> None:
-        """QW13: By its ids, past others: boundary, order and joining hold; who is gone is named."""
+        """QW13: by ids, past other items: boundary, order and joining still apply; missing ids are
+        named.
+        """
         idle = make_task("i-1", when=DeliveryPolicy.IDLE)
         _, fence = await start_working(
             store,
@@ -174,8 +176,8 @@ class ClaimContract(StoreContractBase):
         assert list_item_ids(found) == ["i-1"]
 
     async def test_certain_work_ends_where_it_does_not_join(self, store: Store) -> None:
-        """QW14: In the order it came, up to the first of another name; who has ended, or never was,
-        is named.
+        """QW14: in order of arrival, up to the first of another name; ended and unknown ids are
+        named.
         """
         _, fence = await start_working(
             store,
@@ -200,8 +202,8 @@ class ClaimContract(StoreContractBase):
         assert (await list_all_items(store))["i-5"].hold is None
 
     async def test_a_generation_claims_once(self, store: Store) -> None:
-        """QW15, QW19, TI10: What it has claimed hides from it, however much, and hides nothing that
-        comes after.
+        """QW15, QW19, TI10: its own claims are hidden from it, however many, and hide nothing that
+        comes later.
         """
         _, fence = await start_working(
             store,
@@ -225,8 +227,8 @@ class ClaimContract(StoreContractBase):
         ) == ["i-41"]
 
     async def test_a_later_generation_claims_again(self, store: Store) -> None:
-        """QW16, TI10, TI16: A successor may; from then on the predecessor completes, fails and
-        gives back nothing.
+        """QW16, TI10, TI16: A successor may claim it; then the predecessor completes, fails and
+        returns nothing.
         """
         clock, fence = await start_working(store, make_input("i-1", turn=3))
         old, _ = await act_on_intake(
@@ -250,8 +252,8 @@ class ClaimContract(StoreContractBase):
         assert (await list_all_items(store))["i-1"].state is ItemState.COMPLETED
 
     async def test_what_is_given_back(self, store: Store) -> None:
-        """QW17, TI8: It may be claimed again, with a higher fence; the first claim is over and
-        disturbs nothing.
+        """QW17, TI8: it may be claimed again under a higher fence; the first claim is over and
+        changes nothing.
         """
         _, fence = await start_working(store, make_input("i-1"))
         old = await claim_existing(store, lambda intake: intake.claim_next(fence, "1"))
@@ -264,8 +266,8 @@ class ClaimContract(StoreContractBase):
         await act_on_intake(store, lambda intake: intake.complete(new))
 
     async def test_claims_are_of_one_session(self, store: Store) -> None:
-        """QW20: Nothing of another session is ever claimed or ended, though it is called the
-        same.
+        """QW20: A claim never gets or ends an item of another session, even one with the same
+        name.
         """
         _, fence = await start_working(store, make_input("i-1"))
         await commit_start(store, "s-2")
@@ -278,7 +280,7 @@ class ClaimContract(StoreContractBase):
             await act_on_intake(store, lambda intake: intake.complete(claim), id="s-2")
 
     async def test_a_boundary_lets_in_both_lanes(self, store: Store) -> None:
-        """QW24: Inputs of the turn and work, once in a generation; again in the next one."""
+        """QW24: inputs of the turn and work, once per generation; again in the next one."""
         clock, fence = await start_working(store, make_task("i-1"), make_input("i-2", turn=3))
 
         def claim(by: Fence, token: str) -> Any:
@@ -290,9 +292,7 @@ class ClaimContract(StoreContractBase):
         assert [list_item_ids(one) for one in await claim(second, "3")] == [["i-2"], ["i-1"]]
 
     async def test_what_was_begun_together(self, store: Store) -> None:
-        """QW27: The next generation, and the one after it, take it as it was: no limit, no
-        newcomer, same boundary.
-        """
+        """QW27: later generations claim it as it was: no limit, no new items, the same boundary."""
         clock, fence = await start_working(
             store,
             make_joinable_task("i-1", when=DeliveryPolicy.IDLE),
@@ -321,7 +321,7 @@ class ClaimContract(StoreContractBase):
         ]
 
     async def test_a_part_of_what_was_begun(self, store: Store) -> None:
-        """QW28: It is refused, and the whole is named."""
+        """QW28: it is refused, and the error names the whole group."""
         clock, fence = await start_working(
             store, make_joinable_task("i-1"), make_joinable_task("i-2")
         )
@@ -334,7 +334,7 @@ class ClaimContract(StoreContractBase):
         assert await dump_store(store) == before
 
     async def test_inputs_and_commands_at_one_moment(self, store: Store) -> None:
-        """QW32: The input goes first; a command that is older goes before it."""
+        """QW32: the input goes first; an older command goes before it."""
         clock, fence = await start_working(store, make_command("i-1"), make_input("i-2"))
         assert list_item_ids(
             await act_on_intake(store, lambda intake: intake.choose(fence, "1"))
@@ -347,7 +347,7 @@ class ClaimContract(StoreContractBase):
         ) == ["i-1"]
 
     async def test_what_has_ended_is_not_claimed(self, store: Store) -> None:
-        """TI9: Completed, cancelled or failed: it is over."""
+        """TI9: completed, cancelled and failed items are not claimed."""
         _, fence = await start_working(
             store, make_input("i-1"), make_input("i-2"), make_input("i-3")
         )
@@ -367,8 +367,8 @@ class ClaimContract(StoreContractBase):
         assert found["i-2"].end == {"code": "malformed"}
 
     async def test_inputs_of_the_running_turn(self, store: Store) -> None:
-        """TI11, TI12: Those of that turn, in order; those for its end are let in at its end,
-        whoever claims.
+        """TI11, TI12: those of that turn, in order; those for its end are admitted at its end, for
+        every claimant.
         """
         items = [
             make_input("i-1", turn=3, boundary=LATE),
@@ -389,8 +389,8 @@ class ClaimContract(StoreContractBase):
         assert list_item_ids(await claim(second, "3", LATE)) == ["i-1"]
 
     async def test_inputs_whose_turn_is_over(self, store: Store) -> None:
-        """TI13, TI14, TI17: They are for the next one; what is claimed, cancelled or another turn's
-        is left alone.
+        """TI13, TI14, TI17: they are for the next turn; claimed and cancelled ones, and those of
+        another turn, are left alone.
         """
         items = [make_input(f"i-{n}", turn=3) for n in range(1, 4)]
         clock, fence = await start_working(store, *items, make_input("i-4", turn=4))
@@ -420,8 +420,8 @@ class ClaimContract(StoreContractBase):
             await act_on_intake(store, lambda intake: intake.claim_next(fence, "4"))
 
     async def test_a_clock_takes_nothing_from_who_works(self, store: Store) -> None:
-        """LE12, QW16: A claim whose lease ran out still ends what it has, as long as nobody has
-        claimed it again.
+        """LE12, QW16: A claim with an expired lease can still be ended, until another claim
+        replaces it.
         """
         clock, fence = await start_working(store, make_input("i-1"))
         claim = await claim_existing(store, lambda intake: intake.claim_next(fence, "1"))
@@ -431,8 +431,8 @@ class ClaimContract(StoreContractBase):
         assert (await list_all_items(store))["i-1"].end == {"step": 1}
 
     async def test_how_a_session_stands(self, store: Store) -> None:
-        """FA7: Told by numbers: a commit, and what comes, ends or becomes available; not a lease,
-        nor a claim.
+        """FA7: the numbers change with a commit, and when an item arrives, ends or becomes
+        available; not with a lease or a claim.
         """
         clock = StoreClock(store)
         records = {id: await commit_start(store, id) for id in ("s-1", "s-2")}

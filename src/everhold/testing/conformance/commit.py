@@ -1,4 +1,4 @@
-"""What `commit` promises: whole or not at all, once, and exactly as given."""
+"""Tests of `commit`: all or nothing, once, values unchanged, and many commits at the same time."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class CommitContract(StoreContractBase):
         assert (record.letters, record.effects) == ([], [])
 
     async def test_every_fact_of_a_birth_is_kept(self, store: Store) -> None:
-        """Nothing that is known at birth is lost or changed."""
+        """Every field of a new session is stored unchanged."""
         born = make_birth(
             version=3,
             args={"topic": "owls", "deep": {"list": [1, 2.5, None, True]}},
@@ -189,7 +189,7 @@ class CommitContract(StoreContractBase):
         "outcome", [Returned({"a": [1]}), Raised("no", "ValueError", "Trace", 2), Stopped("enough")]
     )
     async def test_every_outcome_is_kept(self, store: Store, outcome: Any) -> None:
-        """How a session ended is in its last delivery."""
+        """The outcome of a session is in its last delivery."""
         record = await commit_start(store, "s-1", make_query(0))
 
         record = await commit_step(store, record, answers={0: "a"}, outcome=outcome)
@@ -200,7 +200,9 @@ class CommitContract(StoreContractBase):
 
     @pytest.mark.parametrize("text", TEXTS)
     async def test_text_is_kept_exactly(self, store: Store, text: str) -> None:
-        """NUL, signs beyond the basic plane and what looks like code are text like any other."""
+        """NUL, characters beyond the basic plane and text that looks like code are stored
+        unchanged.
+        """
         record = await commit_start(
             store,
             "s-1",
@@ -226,7 +228,7 @@ class CommitContract(StoreContractBase):
 
     @pytest.mark.parametrize("value", VALUES, ids=repr)
     async def test_values_are_kept_exactly(self, store: Store, value: Any) -> None:
-        """What JSON can say comes back with the same types, and objects in the same order."""
+        """JSON values come back with the same types, and objects in the same order."""
         record = await commit_start(store, "s-1", make_query(0))
 
         record = await commit_step(
@@ -265,7 +267,7 @@ class CommitContract(StoreContractBase):
         assert [one.n for one in (await store.load("s-1")).deliveries] == [0, 1, 2, 3]
 
     async def test_a_whole_life_in_one_change(self, store: Store) -> None:
-        """A session that comes from elsewhere may be born with its journal, and ended."""
+        """One change can create a session with its journal and its end, as an import does."""
         first = make_start("s-1", make_query(0), key="mine")
         first.deliveries = [*first.deliveries, make_delivery(1, {0: "a"}, outcome=Returned(1))]
         first.head = make_head(n=1, open_from=2, state=SessionState.COMPLETED, revision=1)
@@ -278,7 +280,9 @@ class CommitContract(StoreContractBase):
         assert await find_problems(store) == []
 
     async def test_a_light_change_lands(self, store: Store) -> None:
-        """A change marked light keeps its deliveries and what every step changes of the head."""
+        """A change marked light stores its deliveries and the head fields that every step
+        changes.
+        """
         record = await commit_start(store, "s-1", make_query(0))
         meter = Metrics(llm_calls=2)
 
@@ -294,7 +298,7 @@ class CommitContract(StoreContractBase):
         assert found.deliveries[1:] == change.deliveries
 
     async def test_a_change_lands_without_waiting_or_not_at_all(self, store: Store) -> None:
-        """`commit_now` keeps what `commit` would, or says that it did nothing."""
+        """`commit_now` stores what `commit` would, or returns that it did nothing."""
         record = await commit_start(store, "s-1", make_query(0))
         before = await store.load("s-1")
         change = make_step(record, answers={0: "a"}, asked=[make_query(1)], light=True)
@@ -308,7 +312,7 @@ class CommitContract(StoreContractBase):
         assert found.deliveries[1:] == change.deliveries
 
     async def test_a_late_change_does_not_land_without_waiting(self, store: Store) -> None:
-        """`commit_now` raises `Overtaken` as `commit` does, or says that it did nothing."""
+        """`commit_now` raises `Overtaken` as `commit` does, or returns that it did nothing."""
         record = await commit_start(store, "s-1", make_query(0))
         await commit_step(store, record, answers={0: "first"}, asked=[make_query(1)])
         before = await dump_store(store)
@@ -320,7 +324,7 @@ class CommitContract(StoreContractBase):
         assert await dump_store(store) == before
 
     async def test_a_durable_change_lands(self, store: Store) -> None:
-        """A change that must survive power loss is kept like any other."""
+        """A change that must survive power loss is stored like any other."""
         record = await commit_start(store, "s-1", make_query(0))
 
         record = await commit_step(store, record, answers={0: "a"}, durable=True)
@@ -374,14 +378,14 @@ class CommitContract(StoreContractBase):
         assert await dump_store(store) == before
 
     async def test_an_unknown_session_is_overtaken(self, store: Store) -> None:
-        """A change of a session that is not there raises `Overtaken`, and makes nothing."""
+        """A change of a missing session raises `Overtaken`, and creates nothing."""
         with pytest.raises(Overtaken):
             await store.commit(Change(SessionId("s-1"), make_head(ref=1, revision=2)), 1)
 
         assert await store.list(SessionFilter()) == []
 
     async def test_a_forgotten_session_is_overtaken(self, store: Store) -> None:
-        """A writer that still holds a deleted session cannot write into one that came after it."""
+        """A writer that still holds a deleted session cannot write into a later one."""
         stale = await commit_start(store, "s-1", make_query(0))
         await store.delete("s-1", 1)
         later = await commit_start(store, "s-2", make_query(0))
@@ -392,7 +396,7 @@ class CommitContract(StoreContractBase):
         assert await store.load("s-2") == later
 
     async def test_an_id_is_used_once(self, store: Store) -> None:
-        """A second session with the same id raises `Overtaken`; the first stays as it was."""
+        """A second session with the same id raises `Overtaken`; the first is unchanged."""
         first = await commit_start(store, "s-1", make_query(0))
 
         with pytest.raises(Overtaken):
@@ -423,7 +427,9 @@ class CommitContract(StoreContractBase):
         "child", [make_birth("s-3", key="taken"), make_birth("s-2")], ids=["key", "id"]
     )
     async def test_a_child_that_cannot_be_refuses_the_step(self, store: Store, child: Any) -> None:
-        """If one child's key or id is taken, the step and the other children do not land either."""
+        """If the key or id of one child is already used, neither the step nor another child
+        lands.
+        """
         record = await commit_start(store, "s-1", make_query(0))
         await commit_start(store, "s-2", key="taken")
         before = await dump_store(store)
@@ -435,7 +441,7 @@ class CommitContract(StoreContractBase):
         assert await dump_store(store) == before
 
     async def test_a_late_change_with_a_taken_key_is_overtaken(self, store: Store) -> None:
-        """The fence comes first: who is late hears that, not that its child exists already."""
+        """The fence is checked first: a late writer gets `Overtaken`, not `KeyConflict`."""
         stale = await commit_start(store, "s-1", make_query(0))
         births = [(make_birth("s-2", key="child"), make_head())]
         await store.commit(make_step(stale, answers={0: "a"}, births=births), 1)
@@ -444,7 +450,7 @@ class CommitContract(StoreContractBase):
             await store.commit(make_step(stale, answers={0: "a"}, births=births), 1)
 
     async def test_a_fork_of_nothing_is_refused(self, store: Store) -> None:
-        """A fork whose origin is not there, or no longer, raises `UnknownSession`, and makes
+        """A fork whose origin is missing or deleted raises `UnknownSession`, and creates
         nothing.
         """
         orphan = make_birth("s-2", origin=SessionId("s-1"), origin_n=0)
@@ -455,7 +461,9 @@ class CommitContract(StoreContractBase):
         assert await store.list(SessionFilter()) == []
 
     async def test_a_number_is_delivered_once(self, store: Store) -> None:
-        """A delivery whose number the journal has is refused: the journal is never rewritten."""
+        """A delivery with a number that the journal already has is refused: the journal is never
+        rewritten.
+        """
         record = await commit_start(store, "s-1", make_query(0))
         again = make_step(record, deliveries=[Delivery(0, 1.0, [], [make_query(9)])])
 
@@ -466,9 +474,7 @@ class CommitContract(StoreContractBase):
 
     @pytest.mark.parametrize("taken", ["number", "id", "child"])
     async def test_what_is_taken_refuses_the_whole_change(self, store: Store, taken: str) -> None:
-        """SC24: A number or an id that is there already: nothing of the change lands, whatever else
-        is in it.
-        """
+        """SC24: A number or id that is already used refuses the whole change."""
         record = await commit_start(store, "s-1", make_query(0))
         await commit_start(store, "s-2", make_query(0, Kind.SIGNAL))
         before = await dump_store(store)
@@ -497,8 +503,8 @@ class CommitContract(StoreContractBase):
 
     @pytest.mark.parametrize("born", [False, True])
     async def test_a_number_twice_in_one_change(self, store: Store, born: bool) -> None:
-        """SC25: Two deliveries of one number refuse the whole change, whether the session is there
-        already or not.
+        """SC25: two deliveries with one number refuse the whole change, of a new or an existing
+        session.
         """
         record = await commit_start(store, "s-1", make_query(0))
         twice = [Delivery(1, 1.0, [], [make_query(8)]), Delivery(1, 1.0, [], [make_query(9)])]
@@ -514,7 +520,7 @@ class CommitContract(StoreContractBase):
         assert await dump_store(store) == before
 
     async def test_nothing_is_shared_with_the_writer(self, store: Store) -> None:
-        """What the writer does to its objects after the commit does not reach the store."""
+        """Changing the written objects after the commit does not change the store."""
         answer = {"a": [1]}
         body = {"b": [2]}
         value = [{"c": [3]}]
@@ -539,7 +545,7 @@ class CommitContract(StoreContractBase):
         assert before[0][0].birth.args == {"d": [4]}
 
     async def test_nothing_is_shared_with_the_reader(self, store: Store) -> None:
-        """What a reader does to what it read does not reach the store, nor other readers."""
+        """Changing objects that were read changes neither the store nor other readers."""
         record = await commit_start(
             store, "s-1", make_query(0, Kind.INPUT, args=[1]), args={"d": [4]}, labels={"a": "b"}
         )
@@ -564,7 +570,7 @@ class ConcurrentCommitContract(StoreContractBase):
 
     @pytest.mark.parametrize("late", STALE)
     async def test_one_refusal_harms_nobody(self, store: Store, late: Any) -> None:
-        """Of twenty changes committed at once one is late: it is refused, and nineteen land."""
+        """Of twenty concurrent changes one is late: it is refused, and nineteen land."""
         records = [await commit_start(store, f"s-{n:02}", make_query(0)) for n in range(20)]
         await commit_step(store, records[7], answers={0: "first"})
         changes = [make_step(record, answers={0: "a"}, asked=[make_query(1)]) for record in records]
@@ -581,7 +587,7 @@ class ConcurrentCommitContract(StoreContractBase):
 
     @pytest.mark.parametrize("light", [False, True])
     async def test_one_bad_number_harms_nobody(self, store: Store, light: bool) -> None:
-        """A change that would rewrite the journal is refused alone."""
+        """Only the change that would rewrite the journal is refused."""
         records = [await commit_start(store, f"s-{n}", make_query(0)) for n in range(5)]
         changes = [make_step(record, answers={0: "a"}, light=light) for record in records]
         changes[2].deliveries[0].n = 0
@@ -598,7 +604,7 @@ class ConcurrentCommitContract(StoreContractBase):
         assert [(await store.load(f"s-{n}")).head.revision for n in range(5)] == [2, 2, 1, 2, 2]
 
     async def test_one_taken_key_harms_nobody(self, store: Store) -> None:
-        """Of ten sessions started at once two have the same key: one of these is refused."""
+        """Of ten concurrent starts two have the same key: one of these is refused."""
         changes = [make_start(f"s-{n}", key="same" if n in (3, 6) else None) for n in range(10)]
 
         refused = await collect_refusals(*(store.commit(change, 0) for change in changes))
@@ -609,7 +615,9 @@ class ConcurrentCommitContract(StoreContractBase):
 
     @pytest.mark.parametrize("light", [False, True])
     async def test_one_bad_text_harms_nobody(self, store: Store, light: bool) -> None:
-        """A change with text that nobody can write raises `BadValue`, alone; the store goes on."""
+        """Only the change with text that cannot be encoded raises `BadValue`; the store
+        continues.
+        """
         records = [await commit_start(store, f"s-{n}", make_query(0)) for n in range(5)]
         changes = [
             make_step(one, answers={0: "\ud800" if n == 2 else "a"}, light=light)
@@ -634,8 +642,8 @@ class ConcurrentCommitContract(StoreContractBase):
 
     @pytest.mark.parametrize("light", [False, True])
     async def test_one_who_gives_up_harms_nobody(self, store: Store, light: bool) -> None:
-        """If a task is cancelled while it commits, its change lands or not, whole; the others
-        land.
+        """If a task is cancelled during its commit, its change lands as a whole or not at all; the
+        others land.
         """
         records = [await commit_start(store, f"s-{n}", make_query(0)) for n in range(5)]
         changes = [make_step(one, answers={0: "a"}, light=light) for one in records]
@@ -650,7 +658,7 @@ class ConcurrentCommitContract(StoreContractBase):
         assert [one.head.revision for n, one in enumerate(found) if n != 2] == [2, 2, 2, 2]
 
     async def test_nobody_waits_for_a_closed_store(self, open_store: OpenStore) -> None:
-        """A commit that is under way when the store is closed has landed or is refused."""
+        """A commit that runs while the store is closed lands or is refused."""
         async with using_store(open_store()) as store:
             records = [await commit_start(store, f"s-{n}", make_query(0)) for n in range(3)]
             tasks = [
@@ -681,7 +689,7 @@ class ConcurrentCommitContract(StoreContractBase):
         assert await store.keys("n") == [str(won)]
 
     async def test_increments_are_not_lost(self, store: Store) -> None:
-        """Sessions that count in one durable value, trying again when overtaken, lose no count."""
+        """Sessions that increment one durable value, and retry when overtaken, lose no count."""
 
         async def count(id: str) -> None:
             record = await commit_start(store, id)
@@ -702,7 +710,7 @@ class ConcurrentCommitContract(StoreContractBase):
         assert await store.value("n", "counter") == ([24], 24)
 
     async def test_a_session_is_read_at_one_moment(self, store: Store) -> None:
-        """While steps land, a reader always sees head and journal of the same revision."""
+        """While steps land, a reader always gets head and journal of the same revision."""
         record = await commit_start(store, "s-1", make_query(0))
 
         async def write() -> None:

@@ -116,7 +116,7 @@ class StoreContract(
 
 
 async def fill_store(store: Store) -> None:
-    """Leave something of everything in a store."""
+    """Fill a store with records of every kind."""
     record = await commit_start(
         store,
         "s-1",
@@ -151,15 +151,15 @@ async def fill_store(store: Store) -> None:
 
 
 async def list_all_workers(store: Store) -> list[WorkerRecord]:
-    """The workers, however old."""
+    """All workers, with their ages set to zero."""
     return [msgspec.structs.replace(one, age=0.0) for one in await store.workers()]
 
 
 class DurableStoreContract(StoreContract):
-    """What a durable store promises besides."""
+    """What a durable store promises in addition."""
 
     async def test_what_was_committed_survives(self, open_store: OpenStore) -> None:
-        """A store that was closed and opened again shows the same."""
+        """A store that was closed and opened again has the same data."""
         async with using_store(open_store()) as first:
             await fill_store(first)
             before = await dump_store(first), await list_all_workers(first)
@@ -179,7 +179,7 @@ class DurableStoreContract(StoreContract):
                 assert await find_problems(second) == []
 
     async def test_a_refused_change_leaves_no_trace(self, open_store: OpenStore) -> None:
-        """Nothing of a refused change is there after opening again."""
+        """After opening again, nothing of a refused change is there."""
         async with using_store(open_store()) as first:
             record = await commit_start(first, "s-1", make_query(0))
             writes = [ValueWrite("n", "first", [1], 0), ValueWrite("n", "second", [1], 7)]
@@ -191,7 +191,7 @@ class DurableStoreContract(StoreContract):
             assert await second.keys("n") == []
 
     async def test_numbers_go_on(self, open_store: OpenStore) -> None:
-        """Numbers of letters and versions of values are not used again after opening again."""
+        """After opening again, numbers of letters and versions of values are not reused."""
         async with using_store(open_store()) as first:
             record = await commit_touch(
                 first,
@@ -214,7 +214,7 @@ class DurableStoreContract(StoreContract):
             assert await second.value("n", "k") == (None, 2)
 
     async def test_a_durable_change_survives(self, open_store: OpenStore) -> None:
-        """A change marked durable, alone or among others, is there after opening again."""
+        """After opening again, a change marked durable is there, alone or among others."""
         async with using_store(open_store()) as first:
             records = [await commit_start(first, f"s-{n}", make_query(0)) for n in range(5)]
             changes = [
@@ -227,9 +227,7 @@ class DurableStoreContract(StoreContract):
                 assert [(await second.load(f"s-{n}")).head.n for n in range(5)] == [2, 1, 1, 1, 1]
 
     async def test_closing_loses_nothing(self, open_store: OpenStore) -> None:
-        """What a commit said to have landed while the store was closing is there after opening
-        again.
-        """
+        """After opening again, every commit that was acknowledged during close is there."""
         async with using_store(open_store()) as first:
             records = [await commit_start(first, f"s-{n}", make_query(0)) for n in range(5)]
             tasks = [
@@ -346,7 +344,7 @@ class DurableStoreContract(StoreContract):
     async def test_another_has_written(
         self, open_store: OpenStore, write: Callable[[Store], Any]
     ) -> None:
-        """`changed` tells each handle, once, that the other has written."""
+        """`changed` reports to each handle, once, that the other has written."""
         async with using_store(open_store()) as one, using_store(open_store()) as two:
             await commit_start(one, "s-0")
             await one.changed()
@@ -358,8 +356,8 @@ class DurableStoreContract(StoreContract):
             assert await two.changed() is False
 
     async def test_a_lease_holds_between_two(self, open_store: OpenStore) -> None:
-        """LE10, FA8: Of many who try through two handles at once exactly one has it, and both
-        handles see who.
+        """LE10, FA8: of many attempts through two handles exactly one succeeds, and both handles
+        see the holder.
         """
         async with using_store(open_store()) as one, using_store(open_store()) as two:
             await commit_start(one)
@@ -377,8 +375,8 @@ class DurableStoreContract(StoreContract):
             assert await two.keep(winner.owner, 50.0) == ["s-1"]
 
     async def test_a_claim_holds_between_two(self, open_store: OpenStore) -> None:
-        """QW3, QW16, FA8: Through two handles at once one claims; a takeover through one is known
-        to the other.
+        """QW3, QW16, FA8: of two concurrent claims through two handles one succeeds; a takeover
+        through one is known to the other.
         """
         async with using_store(open_store()) as one, using_store(open_store()) as two:
             clock = StoreClock(one, two)
@@ -408,8 +406,8 @@ class DurableStoreContract(StoreContract):
             assert await one.load("s-1") == await two.load("s-1") == record
 
     async def test_what_is_sent_through_two(self, open_store: OpenStore) -> None:
-        """QW1, TI1, TI3: A key is one item through both; all who come at once come in, each with
-        its number.
+        """QW1, TI1, TI3: A key is one item through both handles; all concurrent items are stored,
+        each with its number.
         """
         async with using_store(open_store()) as one, using_store(open_store()) as two:
             await commit_start(one)
@@ -425,7 +423,7 @@ class DurableStoreContract(StoreContract):
             assert [item.seq for item in found.values()] == list(range(1, 11))
 
     async def test_one_of_two_does_it(self, open_store: OpenStore) -> None:
-        """QW3, FA8: Of ten changes of one duty through each of two handles, exactly one lands."""
+        """QW3, FA8: of ten changes of one duty through each of two handles, exactly one lands."""
         async with using_store(open_store()) as one, using_store(open_store()) as two:
             await one.undertake([Duty("n", "a", 0)])
 
@@ -443,7 +441,7 @@ class DurableStoreContract(StoreContract):
             assert await two.duty("n", "a") == Duty("n", "a", won, None, 2)
 
     async def test_one_clock_for_both(self, open_store: OpenStore) -> None:
-        """LE9, LE12: Both handles tell the same time: it goes on from one to the other."""
+        """LE9, LE12: both handles use the same time, and it continues from one to the other."""
         async with using_store(open_store()) as one, using_store(open_store()) as two:
             await commit_start(one)
             seen = [
@@ -453,8 +451,8 @@ class DurableStoreContract(StoreContract):
             assert seen == sorted(seen)
 
     async def test_who_listens_hears_in_time(self, open_store: OpenStore) -> None:
-        """Whoever listens is woken, or learns by looking after the time it was told, that another
-        has written.
+        """A listener is notified, or finds by polling at the announced interval, that the other has
+        written.
         """
         async with using_store(open_store()) as one, using_store(open_store()) as two:
             woken = asyncio.Event()

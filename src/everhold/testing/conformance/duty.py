@@ -1,6 +1,4 @@
-"""What duties promise: each has a version, those due come first, and a group lands whole or not at
-all.
-"""
+"""Tests of duties: versions, due ones first, and groups that land as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -21,13 +19,13 @@ class DutyContract(StoreContractBase):
     """`duty`, `duties`, `undertake` and `next_duty`."""
 
     async def test_there_is_none_at_first(self, store: Store) -> None:
-        """What was never undertaken is None, and nothing is due."""
+        """A duty that was never written is None, and nothing is due."""
         assert await store.duty("n", "a") is None
         assert await store.duties("n") == []
         assert await store.next_duty() is None
 
     async def test_a_duty_is_read_as_it_was_written(self, store: Store) -> None:
-        """Body, moment and names, whatever signs are in them; its version is one more."""
+        """Body, time and names come back with any characters; the version is one higher."""
         given = Duty("n", "a\0\1é🦉", {"text": "\0é", "n": [1, 2.5, None, True]}, 12.5)
         await store.undertake([given, Duty("m", given.id, "other")])
 
@@ -35,7 +33,7 @@ class DutyContract(StoreContractBase):
         assert await store.duty("m", given.id) == Duty("m", given.id, "other", None, 1)
 
     async def test_each_change_is_a_version(self, store: Store) -> None:
-        """A version counts up; what is done with is gone, and may come again as new."""
+        """Versions count up; a removed duty is gone, and may be created again."""
         await store.undertake([Duty("n", "a", 1)])
         await store.undertake([Duty("n", "a", 2, 5.0, 1)])
         assert await store.duty("n", "a") == Duty("n", "a", 2, 5.0, 2)
@@ -50,7 +48,7 @@ class DutyContract(StoreContractBase):
     async def test_another_version_of_a_duty_is_overtaken(
         self, store: Store, version: int, body: int | None
     ) -> None:
-        """QW22: One that was computed from another version refuses all that was to land with it."""
+        """QW22: A write computed from another version refuses the whole group."""
         await store.undertake([Duty("n", "a", 1), Duty("n", "b", 1, 7.0)])
         await store.undertake([Duty("n", "b", 2, 7.0, 1)])
         before = await dump_store(store)
@@ -63,7 +61,7 @@ class DutyContract(StoreContractBase):
         assert await dump_store(store) == before
 
     async def test_what_never_was_can_be_done_with(self, store: Store) -> None:
-        """As long as it is not there: who thinks so and is wrong is overtaken."""
+        """Removing a missing duty lands; if it exists, the writer is overtaken."""
         await store.undertake([Duty("n", "a", None), Duty("n", "b", 1)])
         assert [one.id for one in await store.duties("n")] == ["b"]
 
@@ -72,7 +70,7 @@ class DutyContract(StoreContractBase):
         assert await store.duty("n", "b") == Duty("n", "b", 1, None, 1)
 
     async def test_a_group_of_duties_lands_whole(self, store: Store) -> None:
-        """QW22: The first of a group does not land if the last is refused."""
+        """QW22: the first duty of a group does not land if the last is refused."""
         await store.undertake([Duty("n", "b", 1)])
 
         with pytest.raises(Overtaken):
@@ -81,14 +79,14 @@ class DutyContract(StoreContractBase):
 
     @pytest.mark.parametrize("body", [9, None])
     async def test_a_duty_that_is_gone_is_overtaken(self, store: Store, body: int | None) -> None:
-        """Who saw it is refused: somebody else was done with it."""
+        """A writer that read a duty which another has removed is refused."""
         with pytest.raises(Overtaken):
             await store.undertake([Duty("n", "a", body, None, 1)])
 
         assert await store.duties("n") == []
 
     async def test_one_of_many_does_it(self, store: Store) -> None:
-        """QW3: Of many who change the same version at once, exactly one does."""
+        """QW3: of many concurrent changes of the same version, exactly one lands."""
         await store.undertake([Duty("n", "a", 0)])
 
         found = await collect_refusals(
@@ -100,7 +98,7 @@ class DutyContract(StoreContractBase):
         assert await store.duty("n", "a") == Duty("n", "a", won[0], None, 2)
 
     async def test_one_of_many_is_done_with_it(self, store: Store) -> None:
-        """QW3: Of many who take the same one away at once, exactly one does."""
+        """QW3: of many concurrent removals of the same duty, exactly one lands."""
         await store.undertake([Duty("n", "a", 0)])
 
         found = await collect_refusals(
@@ -111,8 +109,8 @@ class DutyContract(StoreContractBase):
         assert await store.duty("n", "a") is None
 
     async def test_what_is_due(self, store: Store) -> None:
-        """QW2, QW8: Up to a moment and of one kind, the earliest first, then by name; as many as
-        are asked for.
+        """QW2, QW8: up to a time and of one kind, the earliest first, then by name; at most the
+        given number.
         """
         given = [("d", 3.0), ("c", 1.0), ("b", 1.0), ("a", None), ("e", 3.5)]
         await store.undertake(
@@ -130,9 +128,7 @@ class DutyContract(StoreContractBase):
         ]
 
     async def test_duties_page_by_page(self, store: Store) -> None:
-        """QW2: In the order of the signs of their names, from one on, and with a beginning in
-        common.
-        """
+        """QW2: by name, after a given name, and with a given prefix."""
         names = ["a/1", "a/2", "a/é", "a_1", "A/1", "a/🦉", "b"]
         await store.undertake([Duty("n", id, 0) for id in names])
 
@@ -158,7 +154,9 @@ class DutyContract(StoreContractBase):
         assert await store.duties("n", prefix="a%") == []
 
     async def test_the_ends_of_what_begins_so(self, store: Store) -> None:
-        """Also where the last character has none after it, or none that can be written."""
+        """Prefixes work also if the last character has no successor, or none that can be
+        encoded.
+        """
         given = [
             "\ud7ff",
             "\ud7ffz",
@@ -176,7 +174,7 @@ class DutyContract(StoreContractBase):
             assert found == sorted(id for id in given if id.startswith(prefix))
 
     async def test_the_next_moment_of_a_duty(self, store: Store) -> None:
-        """FA7: The earliest of what is due and of what waits to become available."""
+        """FA7: the earliest of due duties and of items that become available."""
         clock = StoreClock(store)
         await commit_start(store)
         await store.undertake(
@@ -200,7 +198,7 @@ class DutyContract(StoreContractBase):
 
     @pytest.mark.parametrize("body", [{"x": float("nan")}, {1}, "\ud800"])
     async def test_a_duty_that_no_store_can_keep(self, store: Store, body: object) -> None:
-        """It is refused, and all that was to land with it."""
+        """It is refused, and its whole group."""
         before = await dump_store(store)
 
         with pytest.raises(BadValue):
@@ -208,7 +206,7 @@ class DutyContract(StoreContractBase):
         assert await dump_store(store) == before
 
     async def test_nothing_undertaken_changes_nothing(self, store: Store) -> None:
-        """A group of none lands too."""
+        """An empty group lands too."""
         before = await dump_store(store)
         await asyncio.gather(store.undertake([]), store.undertake([]))
 

@@ -31,7 +31,7 @@ _NOTED: Final = frozenset({Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL})
 
 
 def make_birth(id: str = "s-1", **facts: Any) -> Birth:
-    """What never changes about a session."""
+    """The fields of a session that never change."""
     return Birth(
         **{
             "id": id,
@@ -44,7 +44,7 @@ def make_birth(id: str = "s-1", **facts: Any) -> Birth:
 
 
 def make_head(**facts: Any) -> Head:
-    """The head of a session that was just born: paused, nothing asked, nothing delivered."""
+    """The head of a new session: paused, nothing asked, nothing delivered."""
     known: dict[str, Any] = {
         "ref": 0,
         "revision": 1,
@@ -110,9 +110,9 @@ def make_step(
     tip: Mapping[str, Any] | None = None,
     **rest: Any,
 ) -> Change:
-    """The change that hands one more delivery to a session, read with all its deliveries.
+    """The change that delivers one more delivery to a session, read with all its deliveries.
 
-    `tip` are fields of the head and `rest` fields of the change that are to differ.
+    `tip` are fields of the head and `rest` fields of the change to set.
     """
     gone = list(withdrawn)
     notes = {"withdrawn": gone, "outcome": outcome} if gone or outcome is not None else {}
@@ -136,7 +136,7 @@ def make_step(
 def make_touch(
     record: SessionRecord, *, tip: Mapping[str, Any] | None = None, **rest: Any
 ) -> Change:
-    """A change that hands nothing over: marks, letters, values."""
+    """A change without a delivery: marks, letters, values."""
     ahead = msgspec.structs.replace(record.head, revision=record.head.revision + 1, **(tip or {}))
     return Change(record.birth.id, ahead, **rest)
 
@@ -186,14 +186,14 @@ async def commit_fork(
 async def commit_end(
     store: Store, record: SessionRecord, outcome: Outcome | None = None
 ) -> SessionRecord:
-    """Hand over a delivery in which the program ends."""
+    """Commit a delivery in which the program ends."""
     return await commit_step(
         store, record, outcome=Returned("done") if outcome is None else outcome
     )
 
 
 def _noted(given: Delivery) -> list[Notice]:
-    """The inbox rows a runtime writes: for people, and for whoever is addressed."""
+    """The inbox rows that a runtime writes: for people, and for every addressee."""
     return [
         make_notice(query, given.at)
         for query in given.asked

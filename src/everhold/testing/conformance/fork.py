@@ -1,4 +1,4 @@
-"""What forks share, and what `delete` keeps for them."""
+"""Tests of forks and of `delete`: what forks share, and what stays for them."""
 
 from __future__ import annotations
 
@@ -69,9 +69,7 @@ class ForkContract(StoreContractBase):
         assert list_answers(moved) == ["a1", "a2", "b3"]
 
     async def test_each_goes_its_own_way(self, store: Store) -> None:
-        """What the origin does after the fork point is not seen by the fork, nor the other way
-        round.
-        """
+        """Steps after the fork point are not shared, in either direction."""
         origin = await grow_session(store, await commit_start(store, "s-1", make_query(0)), 2)
         branched = await commit_fork(store, origin, "s-2", 1)
 
@@ -108,8 +106,8 @@ class ForkContract(StoreContractBase):
         assert list_answers(record) == [f"w{n}" for n in range(1, 30)]
 
     async def test_forks_of_forks_that_add_nothing(self, store: Store) -> None:
-        """However many forks of forks lie in between, the last one reads, tells its origin, and
-        keeps none of them.
+        """Through any number of empty forks, the last one reads the journal, knows its origin, and
+        stores none of them.
         """
         record = origin = await grow_session(
             store, await commit_start(store, "s-000", make_query(0)), 3
@@ -128,9 +126,7 @@ class ForkContract(StoreContractBase):
         assert await find_problems(store) == []
 
     async def test_forks_of_forks_with_other_answers(self, store: Store) -> None:
-        """Each forks the last one before its own answer, and gives another: none reads the answer
-        of another.
-        """
+        """Each fork gives another answer at the last step: none reads the answer of another."""
         record = await grow_session(store, await commit_start(store, "s-00", make_query(0)), 3)
         for n in range(1, 20):
             record = await grow_session(
@@ -154,7 +150,9 @@ class ForkContract(StoreContractBase):
         assert [one.n for one in (await store.load("s-2", since)).deliveries] == numbers
 
     async def test_an_open_query_that_is_shared(self, store: Store) -> None:
-        """What was open at the fork point is open in the fork, answered there or not."""
+        """A query that was open at the fork point is open in the fork, whether the origin answered
+        it or not.
+        """
         origin = await grow_session(store, await commit_start(store, "s-1", make_query(0)), 2)
         await commit_fork(store, origin, "s-2", 1)
         await commit_step(store, origin, answers={2: "a"})
@@ -166,7 +164,7 @@ class ForkContract(StoreContractBase):
         assert [(birth.id, query.q) for birth, query, _ in inbox] == [("s-2", 1)]
 
     async def test_a_fork_costs_nothing(self, store: Store) -> None:
-        """A fork copies no delivery: the origin's own rows are what stays when the origin goes."""
+        """A fork copies no delivery: the rows of the origin stay when the origin is deleted."""
         origin = await grow_session(store, await commit_start(store, "s-1", make_query(0)), 50)
         for n in range(10):
             await store.commit(make_fork(origin, f"f-{n}", 40), 0)
@@ -178,7 +176,7 @@ class DeleteContract(StoreContractBase):
     """MUSTs of `delete`."""
 
     async def test_a_deleted_session_is_gone(self, store: Store) -> None:
-        """Nothing shows a deleted session any more, and nothing is left over."""
+        """No verb shows a deleted session, and no row is left."""
         record = await commit_start(
             store,
             "s-1",
@@ -210,7 +208,7 @@ class DeleteContract(StoreContractBase):
         assert await find_problems(store) == []
 
     async def test_a_key_is_free_again(self, store: Store) -> None:
-        """The key of a deleted session can be given to another."""
+        """Another session can use the key of a deleted one."""
         await commit_start(store, "s-1", key="mine")
         await store.delete("s-1", 1)
 
@@ -236,7 +234,7 @@ class DeleteContract(StoreContractBase):
         assert await find_problems(store) == []
 
     async def test_a_key_is_remembered_only_if_its_session_is_deleted(self, store: Store) -> None:
-        """A refused deletion notes nothing."""
+        """A refused deletion records nothing."""
         record = await commit_start(store, "s-1", key="mine")
         await commit_touch(store, record)
         with pytest.raises(Overtaken):
@@ -244,7 +242,7 @@ class DeleteContract(StoreContractBase):
         assert await store.value(DELETED_KEYS, "mine") == (None, 0)
 
     async def test_a_late_delete_is_overtaken(self, store: Store) -> None:
-        """Who read the session before it moved cannot delete it."""
+        """A delete from an old revision is refused."""
         record = await commit_step(
             store, await commit_start(store, "s-1", make_query(0)), answers={0: "a"}
         )
@@ -255,7 +253,7 @@ class DeleteContract(StoreContractBase):
         assert await store.load("s-1") == record
 
     async def test_a_running_session_stays(self, store: Store) -> None:
-        """A session that somebody works for raises `StillNeeded`."""
+        """A session with a running effect raises `StillNeeded`."""
         record = await commit_start(store, "s-1", make_query(0), state=SessionState.RUNNING)
 
         with pytest.raises(StillNeeded):
@@ -264,7 +262,7 @@ class DeleteContract(StoreContractBase):
         assert await store.load("s-1") == record
 
     async def test_a_session_is_deleted_once(self, store: Store) -> None:
-        """A session is deleted once; then it is unknown, whether a fork shares it or not."""
+        """A second delete finds an unknown session, whether a fork shares it or not."""
         for id in ("s-1", "s-2"):
             await commit_start(store, id, make_query(0))
         await commit_fork(store, await store.load("s-2"), "s-3", 0)
@@ -292,7 +290,7 @@ class DeleteContract(StoreContractBase):
         assert await find_problems(store) == []
 
     async def test_a_fork_moves_on_without_its_origin(self, store: Store) -> None:
-        """A fork whose origin was deleted lives like any session, and can be forked."""
+        """A fork whose origin was deleted works like any session, and can be forked."""
         origin = await grow_session(store, await commit_start(store, "s-1", make_query(0)), 3)
         branched = await commit_fork(store, origin, "s-2", 2)
         await store.delete("s-1", origin.head.revision)
@@ -303,9 +301,7 @@ class DeleteContract(StoreContractBase):
         assert list_answers(again) == ["a1", "a2", "b3"]
 
     async def test_a_hidden_session_cannot_be_forked(self, store: Store) -> None:
-        """Who read a session before it was deleted cannot fork it, even while another fork keeps
-        it.
-        """
+        """A deleted session cannot be forked, even while another fork keeps its steps."""
         origin = await grow_session(store, await commit_start(store, "s-1", make_query(0)), 3)
         await commit_fork(store, origin, "s-2", 2)
         await store.delete("s-1", origin.head.revision)
@@ -316,7 +312,7 @@ class DeleteContract(StoreContractBase):
         assert list_session_ids(await store.list(SessionFilter())) == ["s-2"]
 
     async def test_the_last_fork_takes_all_with_it(self, store: Store) -> None:
-        """When the last fork goes, nothing is kept."""
+        """When the last fork is deleted, nothing stays."""
         origin = await grow_session(store, await commit_start(store, "s-1", make_query(0)), 3)
         branched = await commit_fork(store, origin, "s-2", 2)
         await store.delete("s-1", origin.head.revision)
@@ -340,7 +336,7 @@ class DeleteContract(StoreContractBase):
         assert await find_problems(store) == []
 
     async def test_only_what_is_needed_is_kept(self, store: Store) -> None:
-        """Deliveries that no living fork reads are not kept for a deleted one."""
+        """Deliveries of a deleted session that no living fork reads are deleted."""
         first = await grow_session(store, await commit_start(store, "s-1", make_query(0)), 5)
         second = await commit_fork(store, first, "s-2", 4)
         third = await commit_fork(store, second, "s-3", 1)
@@ -352,8 +348,8 @@ class DeleteContract(StoreContractBase):
 
     @pytest.mark.parametrize("seed", range(4))
     async def test_a_tree_of_forks_is_deleted_in_any_order(self, store: Store, seed: int) -> None:
-        """What is left reads as before after each deletion, attachments included; in the end
-        nothing is left.
+        """After each deletion the others read as before, attachments included; at the end nothing
+        is left.
         """
         dice = Random(seed)
         tree = [await grow_session(store, await commit_start(store, "s-00", make_query(0)), 4)]
@@ -383,7 +379,7 @@ class DeleteContract(StoreContractBase):
         )
 
     async def test_values_outlive_sessions(self, store: Store) -> None:
-        """What a session wrote for all stays when it goes."""
+        """Durable values of a session stay when it is deleted."""
         record = await commit_touch(
             store, await commit_start(store, "s-1"), writes=[ValueWrite("n", "k", [1], 0)]
         )
@@ -403,7 +399,7 @@ class DeleteContract(StoreContractBase):
         assert await store.load("s-2") == branched
 
     async def test_a_letter_to_a_deleted_session_is_dropped(self, store: Store) -> None:
-        """Who writes to a session that is gone is not refused."""
+        """A letter to a deleted session is not refused."""
         await commit_start(store, "s-1", make_query(0))
         await commit_fork(store, await store.load("s-1"), "s-2", 0)
         await store.delete("s-1", 1)

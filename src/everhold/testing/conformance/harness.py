@@ -1,7 +1,7 @@
-"""How the suite runs: a room is a class of claims about one part of the port.
+"""The base class of store contracts, and helpers to run and inspect a store.
 
-An `async def test_…` of a room runs on a loop of its own: no plugin is needed. If it asks for
-`store`, it gets an open one, which is closed after it.
+Each `async def test_…` of a contract runs on its own event loop, so no plugin is needed. A test
+with the argument `store` gets an open store, which is closed afterwards.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OpenStore = Callable[[], Store]
 
 @asynccontextmanager
 async def using_store(store: Store) -> AsyncIterator[Store]:
-    """The store, open; closed at the end."""
+    """Open a store, and close it at the end."""
     await store.open()
     try:
         yield store
@@ -58,7 +58,7 @@ def _on_a_loop(test: Callable[..., Any]) -> Callable[..., None]:
 
 
 class StoreContractBase:
-    """The base of every room."""
+    """The base of every store contract."""
 
     def __init_subclass__(cls, **rest: Any) -> None:
         super().__init_subclass__(**rest)
@@ -78,7 +78,7 @@ class StoreContractBase:
 
 
 async def dump_store(store: Store) -> list[Any]:
-    """All that a store shows, to see that nothing of it changed."""
+    """Everything that a store shows, to compare before and after."""
     summaries = await store.list(SessionFilter(limit=1000))
     records = [await store.load(one.birth.id) for one in summaries]
     inbox = await store.inbox(kind=None, to=None, limit=1000)
@@ -111,43 +111,43 @@ def _door(intake: Intake) -> Any:
 
 
 async def find_problems(store: Store) -> list[StoreProblem]:
-    """What `verify` finds; nothing in a store that has no maintenance."""
+    """The findings of `verify`; an empty list for a store without maintenance."""
     return [] if store.maintenance is None else await store.maintenance.verify()
 
 
 async def reclaim_leftovers(store: Store) -> ReclaimResult:
-    """What `reclaim` removes; nothing from a store that has no maintenance."""
+    """The result of `reclaim`; empty for a store without maintenance."""
     return ReclaimResult() if store.maintenance is None else await store.maintenance.reclaim()
 
 
 async def collect_refusals(*commits: Any) -> list[BaseException | None]:
-    """Commit all at once; return what each was refused with."""
+    """Run commits concurrently, and return the error of each, or None."""
     results: list[BaseException | None] = await asyncio.gather(*commits, return_exceptions=True)
     return results
 
 
 async def wait_in_time(waiting: Awaitable[Any]) -> Any:
-    """What is waited for; a store that never answers fails instead of hanging."""
+    """Await with a timeout, so that a store that never answers fails instead of hanging."""
     return await asyncio.wait_for(waiting, 60)
 
 
 async def list_due(store: Store, now: float, limit: int) -> list[str]:
-    """Sessions whose time has come, or that have letters nobody hands over, oldest first."""
+    """Sessions with a due timer or with letters, oldest first."""
     return await _needing(store, {TIMER, LETTER}, now=now, limit=limit)
 
 
 async def list_orphans(store: Store, alive: set[str]) -> list[str]:
-    """Sessions with marks of workers that are not among the living, oldest first."""
+    """Sessions with marks of workers that are not alive, oldest first."""
     return await _needing(store, {MARK}, living=alive)
 
 
 async def list_ready(store: Store, limit: int) -> list[str]:
-    """Sessions for which something waits in the intake that nobody sees to, oldest first."""
+    """Sessions with available queued items and no live claim, oldest first."""
     return await _needing(store, {ITEM}, limit=limit)
 
 
 async def list_parked(store: Store) -> list[str]:
-    """Sessions with a question that a worker may take."""
+    """Sessions with a question that a worker may answer."""
     return await _needing(store, {PARKED})
 
 

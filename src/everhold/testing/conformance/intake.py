@@ -1,6 +1,4 @@
-"""What the lanes of an intake promise: order, names that hold, claims of one generation, ends that
-happen once.
-"""
+"""Tests of the lanes of an intake: order, keys, claims of one generation, ends that happen once."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ LATE = Boundary.BEFORE_COMPLETION
 
 
 def make_input(id: str, **facts: Any) -> IntakeItem:
-    """What a user says."""
+    """An input of a user."""
     return IntakeItem(id, ItemKind.INPUT, {"text": id}, **facts)
 
 
@@ -56,31 +54,33 @@ def make_task(id: str, **facts: Any) -> IntakeItem:
 
 
 def make_joinable_task(id: str, merge: str = "m", **facts: Any) -> IntakeItem:
-    """Work that may be done together with its neighbours."""
+    """Work that may be merged with its neighbours."""
     return make_task(id, slot=MergePolicy.JOIN, merge=merge, **facts)
 
 
 def make_command(id: str, **facts: Any) -> IntakeItem:
-    """What to do to the session."""
+    """A command for the session."""
     return IntakeItem(id, ItemKind.COMMAND, {"name": id}, **facts)
 
 
 async def act_on_intake(
     store: Store, act: Callable[[Intake], T], *named: str, id: str = "s-1"
 ) -> T:
-    """Act on a session's intake."""
+    """Run a function on the intake of a session."""
     return await store.intake(id, act, named=named)
 
 
 async def enqueue_items(store: Store, *items: IntakeItem, id: str = "s-1") -> None:
-    """Let these in, one after the other."""
+    """Enqueue items, one after the other."""
     for item in items:
         names = [item.key] if item.key is not None else []
         await store.intake(id, lambda intake, item=item: intake.enqueue(item), named=names)  # type: ignore[misc]
 
 
 async def start_working(store: Store, *items: IntakeItem) -> tuple[StoreClock, Fence]:
-    """A session for which these wait, its store's clock, and the fence of who works on it."""
+    """Start a session with these items queued; returns its store's clock and the fence of a
+    worker.
+    """
     clock = StoreClock(store)
     await commit_start(store)
     await enqueue_items(store, *items)
@@ -88,13 +88,13 @@ async def start_working(store: Store, *items: IntakeItem) -> tuple[StoreClock, F
 
 
 async def take_over_lease(store: Store, clock: StoreClock) -> Fence:
-    """The lease runs out, and somebody else has it."""
+    """Let the lease expire, and give it to another worker."""
     clock.now += TTL
     return await take_free_lease(store, BOB, "t-2")
 
 
 async def claim_existing(store: Store, claim: Callable[[Intake], Claim | None]) -> Claim:
-    """A claim of something that is there."""
+    """Claim an item that must exist."""
     found = await act_on_intake(store, claim)
     assert found is not None
     return found
@@ -105,7 +105,7 @@ async def list_waiting(store: Store, lane: Lane | None = None, id: str = "s-1") 
 
 
 async def list_all_items(store: Store, id: str = "s-1") -> dict[str, IntakeItem]:
-    """All items, those that have ended too."""
+    """All items, including ended ones."""
     return await store.intake(id, lambda intake: dict(intake.items), whole=True)
 
 
@@ -114,11 +114,11 @@ def list_item_ids(found: Claim | Iterable[IntakeItem] | None) -> list[str]:
 
 
 class EnqueueContract(StoreContractBase):
-    """Letting in, looking and cancelling."""
+    """Enqueueing, reading and cancelling."""
 
     async def test_the_same_key_is_the_first_receipt(self, store: Store) -> None:
-        """QW1, TI1: The first item with its first content comes back, also when it has ended;
-        elsewhere it is new.
+        """QW1, TI1: the first item with its first content is returned, also after it has ended; in
+        another session the key is new.
         """
         clock, fence = await start_working(store, make_input("i-1", key="k\0é"))
         await commit_start(store, "s-2")
@@ -149,8 +149,8 @@ class EnqueueContract(StoreContractBase):
         ],
     )
     async def test_the_same_key_with_other_content(self, store: Store, other: IntakeItem) -> None:
-        """TI2: Other words, another boundary or kind are a conflict, and nothing changes; when it
-        has ended too.
+        """TI2: other content, another boundary or kind are a conflict, and nothing changes; also
+        after it has ended.
         """
         await start_working(store, make_input("i-1", key="k"))
 
@@ -162,7 +162,7 @@ class EnqueueContract(StoreContractBase):
             await act_on_intake(store, lambda intake: intake.cancel(["k"]))
 
     async def test_a_wake_that_comes_again(self, store: Store) -> None:
-        """QW26: There is one row of it, completed once; it comes to nothing when it comes again."""
+        """QW26: it is one row, completed once; a repetition has no effect."""
         wake = IntakeItem("i-1", ItemKind.WAKE, {"of": "child"}, key="wake:child")
         _, fence = await start_working(store, wake, wake)
         claim = await claim_existing(store, lambda intake: intake.claim_work(fence, "c"))
@@ -175,8 +175,8 @@ class EnqueueContract(StoreContractBase):
             await act_on_intake(store, lambda intake: intake.complete(claim), "i-1")
 
     async def test_a_key_has_to_be_named(self, store: Store) -> None:
-        """TI1: Under a key that was not looked for nothing is let in: it may belong to what has
-        ended.
+        """TI1: an item under a key that was not loaded is refused, because an ended item may have
+        the key.
         """
         StoreClock(store)
         await commit_start(store)
@@ -186,8 +186,8 @@ class EnqueueContract(StoreContractBase):
         assert await list_all_items(store) == {}
 
     async def test_what_is_named_is_enough(self, store: Store) -> None:
-        """TI1: Who names what comes needs nothing else that waits: receipts, conflicts and ends are
-        the same.
+        """TI1: with the names of the new items loaded, receipts, conflicts and ends are correct
+        without other items.
         """
         await start_working(store, make_input("i-1", key="k"), make_input("i-2"))
         again = make_input("i-1", key="k")
@@ -211,9 +211,7 @@ class EnqueueContract(StoreContractBase):
         assert await list_waiting(store) == ["i-2", "i-3"]
 
     async def test_an_id_is_given_once(self, store: Store) -> None:
-        """TI18: An id of something that has ended is never another's, though nobody looked for
-        it.
-        """
+        """TI18: the id of an ended item is never reused, even if it was not loaded."""
         await start_working(store, make_input("i-1"))
         await act_on_intake(store, lambda intake: intake.cancel(["i-1"]))
         before = await dump_store(store)
@@ -227,7 +225,7 @@ class EnqueueContract(StoreContractBase):
 
     @pytest.mark.parametrize("item", [make_input("i-1", key=" "), make_input("")])
     async def test_a_blank_name(self, store: Store, item: IntakeItem) -> None:
-        """TI1: It would be everybody's, and is refused."""
+        """TI1: an empty name is refused."""
         StoreClock(store)
         await commit_start(store)
 
@@ -237,7 +235,7 @@ class EnqueueContract(StoreContractBase):
 
     @pytest.mark.parametrize("body", [{"x": float("nan")}, {"x": {1}}, "\ud800", 2**70])
     async def test_what_no_store_can_keep(self, store: Store, body: Any) -> None:
-        """QW22: It is refused before anything of it is written."""
+        """QW22: it is refused before anything of it is written."""
         StoreClock(store)
         await commit_start(store)
         before = await dump_store(store)
@@ -249,7 +247,7 @@ class EnqueueContract(StoreContractBase):
         assert await dump_store(store) == before
 
     async def test_an_item_is_read_as_it_was_written(self, store: Store) -> None:
-        """FA8, TI3: Every field of it, whatever signs are in its text."""
+        """FA8, TI3: every field comes back, with any characters in its text."""
         facts: dict[str, Any] = {
             "key": "k\0\1🦉",
             "boundary": LATE,
@@ -276,9 +274,7 @@ class EnqueueContract(StoreContractBase):
         )
 
     async def test_items_are_in_the_order_they_came(self, store: Store) -> None:
-        """QW2, TI3: Each lane in order, whatever they are called; sessions know nothing of each
-        other.
-        """
+        """QW2, TI3: each lane is in order, whatever the names; sessions are independent."""
         await start_working(
             store, make_input("i-9"), make_task("i-3"), make_input("i-1"), make_command("i-2")
         )
@@ -290,7 +286,7 @@ class EnqueueContract(StoreContractBase):
         assert await list_waiting(store, id="s-2") == ["i-5"]
 
     async def test_all_who_come_at_once_come_in(self, store: Store) -> None:
-        """QW2, TI3: Each gets a number of its own, and nobody is lost."""
+        """QW2, TI3: concurrent items each get their own number, and none is lost."""
         StoreClock(store)
         await commit_start(store)
         await asyncio.gather(
@@ -302,7 +298,7 @@ class EnqueueContract(StoreContractBase):
         assert [item.seq for item in found.values()] == list(range(1, 13))
 
     async def test_the_same_key_at_once(self, store: Store) -> None:
-        """QW1, TI1: Of many who say the same at once, one lets it in, and the others get its
+        """QW1, TI1: of many identical concurrent items one is stored, and the others get its
         receipt.
         """
         StoreClock(store)
@@ -317,7 +313,7 @@ class EnqueueContract(StoreContractBase):
         assert [one.item.seq for one in found] == [1] * 8
 
     async def test_nothing_enters_what_has_ended(self, store: Store) -> None:
-        """FA5: It is refused; what came before is still told."""
+        """FA5: new items are refused; earlier ones can still be read."""
         StoreClock(store)
         record = await commit_start(store)
         await enqueue_items(store, make_input("i-1", key="k"))
@@ -337,7 +333,7 @@ class EnqueueContract(StoreContractBase):
         assert (await list_all_items(store))["i-1"].state is ItemState.FAILED
 
     async def test_a_live_claim_hides_items(self, store: Store) -> None:
-        """QW4, TI7: From what waits, not from what there is."""
+        """QW4, TI7: from the waiting list, not from the full list."""
         _, fence = await start_working(
             store, make_input("i-1"), make_input("i-2"), make_task("i-3")
         )
@@ -348,7 +344,7 @@ class EnqueueContract(StoreContractBase):
 
     @pytest.mark.parametrize("how", ["release", "expiry", "takeover"])
     async def test_a_claim_lives_as_long_as_its_lease(self, store: Store, how: str) -> None:
-        """QW18: For whoever looks, it is over with a release, an expiry and a takeover."""
+        """QW18: for readers, it ends with a release, an expiry or a takeover."""
         clock, fence = await start_working(store, make_input("i-1"))
         await claim_existing(store, lambda intake: intake.claim_next(fence, "c"))
         assert await list_waiting(store) == []
@@ -363,8 +359,8 @@ class EnqueueContract(StoreContractBase):
         assert await list_waiting(store) == ["i-1"]
 
     async def test_what_becomes_of_each_that_is_cancelled(self, store: Store) -> None:
-        """QW5, TI4, TI5: Five outcomes, by id or key, in the order asked for, all at once; ids of a
-        claim are told.
+        """QW5, TI4, TI5: five outcomes, by id or key, in the requested order, in one act; ids of a
+        claim are returned.
         """
         _, fence = await start_working(
             store,
@@ -395,7 +391,7 @@ class EnqueueContract(StoreContractBase):
         assert await list_waiting(store) == []
 
     async def test_what_was_given_back_can_be_cancelled(self, store: Store) -> None:
-        """QW5: Once it is not claimed any more."""
+        """QW5: when it is no longer claimed."""
         _, fence = await start_working(store, make_task("i-1"))
         claim = await claim_existing(store, lambda intake: intake.claim_work(fence, "c"))
         first = await act_on_intake(store, lambda intake: intake.cancel(["i-1"]))
@@ -408,7 +404,7 @@ class EnqueueContract(StoreContractBase):
         ]
 
     async def test_a_refusal_among_cancels_changes_nothing(self, store: Store) -> None:
-        """TI5: Cancelling is one act: what is done with others in it is undone with them."""
+        """TI5: cancelling is one act: a refusal undoes all of it."""
         await start_working(store, make_input("i-1"), make_input("i-2"))
         before = await dump_store(store)
 
@@ -422,7 +418,7 @@ class EnqueueContract(StoreContractBase):
         assert await dump_store(store) == before
 
     async def test_cancelling_from_one_on(self, store: Store) -> None:
-        """TI6: The anchor and each later item of its lane that waits, with its own outcome; others
+        """TI6: the anchor and each later waiting item of its lane, each with its outcome; others
         stay.
         """
         before = (make_input("i-1"), make_input("i-2"), make_task("i-3"))
@@ -454,7 +450,7 @@ class EnqueueContract(StoreContractBase):
         assert await list_waiting(store) == ["i-1", "i-2", "i-5"]
 
     async def test_cancelling_from_nowhere_on(self, store: Store) -> None:
-        """TI6: An anchor that is not there is another answer than one with nothing to cancel, and
+        """TI6: A missing anchor has another result than an anchor with nothing to cancel, and
         nothing changes.
         """
         await start_working(store, make_input("i-1"), make_input("i-2"))
@@ -470,8 +466,8 @@ class EnqueueContract(StoreContractBase):
         assert await dump_store(store) == before
 
     async def test_a_look_changes_nothing(self, store: Store) -> None:
-        """QW25, QW29: Nor does a claim that finds nothing; what waits for later is told apart from
-        nothing at all.
+        """QW25, QW29: neither a read nor a claim that finds nothing changes anything; deferred work
+        differs from no work.
         """
         _, fence = await start_working(
             store, make_task("i-1", when=DeliveryPolicy.IDLE), make_task("i-2", available_at=2000.0)
@@ -489,8 +485,8 @@ class EnqueueContract(StoreContractBase):
         assert await dump_store(store) == before
 
     async def test_who_has_to_be_seen_to(self, store: Store) -> None:
-        """FA7: Where something is available and nobody works, the oldest first; also where it has
-        ended.
+        """FA7: sessions with available items and no worker, the oldest first; also ended
+        sessions.
         """
         clock = StoreClock(store)
         records = {id: await commit_start(store, id) for id in ("s-1", "s-2", "s-3", "s-4", "s-5")}
@@ -511,7 +507,7 @@ class EnqueueContract(StoreContractBase):
         assert await list_ready(store, 10) == ["s-1", "s-3", "s-2", "s-4", "s-5"]
 
     async def test_a_claim_keeps_its_session_in_sight(self, store: Store) -> None:
-        """FA7: What a dead worker had claimed is seen to when its lease is over; what has ended is
+        """FA7: claimed items of a dead worker are found when its lease expires; ended items are
         not.
         """
         clock, fence = await start_working(store, make_input("i-1"))
@@ -524,7 +520,7 @@ class EnqueueContract(StoreContractBase):
         assert await list_ready(store, 10) == []
 
     async def test_what_waits_goes_with_its_session(self, store: Store) -> None:
-        """MA5, FA3: Deleting a session removes its lanes and its lease, and nobody else's."""
+        """MA5, FA3: deleting a session removes its lanes and its lease, and no others."""
         clock, _ = await start_working(store, make_input("i-1"), make_task("i-2"))
         await commit_start(store, "s-2")
         await enqueue_items(store, make_input("i-1"), id="s-2")
@@ -535,8 +531,8 @@ class EnqueueContract(StoreContractBase):
         assert await find_problems(store) == []
 
     async def test_a_vacuum_forgets_what_has_ended(self, store: Store) -> None:
-        """TI15, MA2, MA4: That and nothing else, of one session; it says how much, and then
-        nothing.
+        """TI15, MA2, MA4: A vacuum deletes the ended items of one session, and nothing else; it
+        returns how many, then zero.
         """
         await start_working(store, make_input("i-1", key="k"), make_input("i-2"))
         await commit_start(store, "s-2")

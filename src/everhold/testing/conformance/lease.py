@@ -1,6 +1,4 @@
-"""What leases promise: one holder at a time, by one clock, and a number that outlives each of
-them.
-"""
+"""Tests of leases: one holder at a time, one clock, and a fence number that is never reused."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ TTL: Final = 10.0
 
 
 class StoreClock:
-    """A store's clock that stands still until it is moved."""
+    """A store's clock that stands still until a test moves it."""
 
     def __init__(self, store: Store, *others: Store) -> None:
         self.now = 1000.0
@@ -37,14 +35,14 @@ class StoreClock:
 async def try_take_lease(
     store: Store, owner: LeaseOwner = ADA, token: str = "t-1", id: str = "s-1", ttl: float = TTL
 ) -> LeaseGranted | LeaseRefused:
-    """Try to take a session's lease."""
+    """Try to take the lease of a session."""
     return await store.intake(id, lambda intake: intake.take(owner, token, ttl))
 
 
 async def take_free_lease(
     store: Store, owner: LeaseOwner = ADA, token: str = "t-1", id: str = "s-1", ttl: float = TTL
 ) -> Fence:
-    """Take a session's lease, which is free."""
+    """Take the lease of a session, which must be free."""
     found = await try_take_lease(store, owner, token, id, ttl)
     assert isinstance(found, LeaseGranted)
     return found.lease.fence
@@ -63,8 +61,8 @@ class LeaseContract(StoreContractBase):
 
     @pytest.mark.parametrize("other", [BOB, LeaseOwner("ada", "2")])
     async def test_a_live_lease_excludes_others(self, store: Store, other: LeaseOwner) -> None:
-        """LE1, LE2, LE20: Another owner, and another life of the same one, are told who has it, and
-        take nothing.
+        """LE1, LE2, LE20: another owner, and another life of the same owner, see the holder and get
+        nothing.
         """
         clock = StoreClock(store)
         await commit_start(store)
@@ -78,7 +76,7 @@ class LeaseContract(StoreContractBase):
         assert await get_current_lease(store) == held
 
     async def test_its_owner_takes_it_again(self, store: Store) -> None:
-        """LE3: Generation and first moment stay, the token changes, and it lives longer."""
+        """LE3: generation and start time stay, the token changes, and the expiry moves."""
         clock = StoreClock(store)
         await commit_start(store)
         await take_free_lease(store)
@@ -89,8 +87,8 @@ class LeaseContract(StoreContractBase):
         )
 
     async def test_only_its_fence_renews_it(self, store: Store) -> None:
-        """LE4, LE5, LE18, LE21: A wrong owner, token or generation, and one whose time is over,
-        renew nothing.
+        """LE4, LE5, LE18, LE21: A wrong owner, token or generation, and an expired lease, renew
+        nothing.
         """
         clock = StoreClock(store)
         await commit_start(store)
@@ -116,7 +114,7 @@ class LeaseContract(StoreContractBase):
             await store.intake("s-1", lambda intake: intake.renew(fence, TTL))
 
     async def test_nobody_renews_what_never_was(self, store: Store) -> None:
-        """LE21: A renewal of a lease that is not there is refused."""
+        """LE21: A renewal without a lease is refused."""
         StoreClock(store)
         await commit_start(store)
 
@@ -129,7 +127,7 @@ class LeaseContract(StoreContractBase):
     async def test_an_old_fence_releases_nothing(
         self, store: Store, owner: LeaseOwner, way: str
     ) -> None:
-        """LE6: Who lost a lease does not free the next one, of the same owner, its next life, or
+        """LE6: A former holder cannot release the next lease, of the same owner, its next life, or
         another.
         """
         clock = StoreClock(store)
@@ -154,7 +152,7 @@ class LeaseContract(StoreContractBase):
         assert isinstance(await try_take_lease(store, LeaseOwner("eve", "1"), "t-3"), LeaseRefused)
 
     async def test_releasing_twice(self, store: Store) -> None:
-        """LE7: It is harmless, also when nobody has taken the lease since."""
+        """LE7: it is harmless, also if no new lease was taken."""
         StoreClock(store)
         await commit_start(store)
         fence = await take_free_lease(store)
@@ -166,8 +164,8 @@ class LeaseContract(StoreContractBase):
         assert once is not None and once.released
 
     async def test_a_release_tells_what_came_meanwhile(self, store: Store) -> None:
-        """What waited when the lease was taken is not told of, nor what is for later, nor what has
-        ended.
+        """It reports items that arrived since the lease was taken, not earlier, deferred or ended
+        ones.
         """
         clock = StoreClock(store)
         await commit_start(store, "s-1", make_query(0))
@@ -202,7 +200,9 @@ class LeaseContract(StoreContractBase):
             await store.release_lease("s-none", fence, 0)
 
     async def test_each_acquisition_is_a_generation(self, store: Store) -> None:
-        """LE8: After a release and after an expiry it is one more than before, whoever comes."""
+        """LE8: after a release and after an expiry the generation is one higher, for every
+        owner.
+        """
         clock = StoreClock(store)
         await commit_start(store)
         first = await take_free_lease(store)
@@ -214,9 +214,7 @@ class LeaseContract(StoreContractBase):
         assert [first.generation, second.generation, third.generation] == [1, 2, 3]
 
     async def test_time_is_the_stores(self, store: Store) -> None:
-        """LE9, LE12: Busy until the store's clock says that it is over; free at that very
-        moment.
-        """
+        """LE9, LE12: held until the store's clock reaches the expiry; free at that moment."""
         clock = StoreClock(store)
         await commit_start(store)
         await take_free_lease(store)
@@ -227,7 +225,7 @@ class LeaseContract(StoreContractBase):
         assert isinstance(await try_take_lease(store, BOB, "t-2"), LeaseGranted)
 
     async def test_a_store_has_a_clock_of_its_own(self, store: Store) -> None:
-        """LE12: Without a clock that is given, leases live by the store's own, which goes on."""
+        """LE12: without a given clock, leases use the store's own clock, which runs."""
         await commit_start(store)
         await take_free_lease(store, ttl=0.003)
         await asyncio.sleep(0.01)
@@ -242,7 +240,7 @@ class LeaseContract(StoreContractBase):
         )
 
     async def test_one_of_many_gets_it(self, store: Store) -> None:
-        """LE10: Of many who try at once exactly one has it, and the others see who."""
+        """LE10: of many concurrent attempts exactly one succeeds, and the others see the holder."""
         await commit_start(store)
         owners = [LeaseOwner(f"w-{n}", "1") for n in range(8)]
 
@@ -255,8 +253,8 @@ class LeaseContract(StoreContractBase):
         assert await get_current_lease(store) == winner and winner.generation == 1
 
     async def test_many_sessions_at_once(self, store: Store) -> None:
-        """LE1, LE10: What is done to many sessions in one moment is done to each by itself; an
-        error is one's own.
+        """LE1, LE10: an operation on many sessions acts on each separately; an error concerns only
+        its session.
         """
         StoreClock(store)
         ids = [f"s-{n}" for n in range(20)]
@@ -286,9 +284,7 @@ class LeaseContract(StoreContractBase):
         ]
 
     async def test_claims_need_a_live_lease(self, store: Store) -> None:
-        """LE11, LE18: Nothing is claimed with a fence of nobody, of another session, or of a time
-        that is over.
-        """
+        """LE11, LE18: A claim with an invalid, foreign or expired fence gets nothing."""
         clock = StoreClock(store)
         for id in ("s-1", "s-2"):
             await commit_start(store, id)
@@ -309,8 +305,8 @@ class LeaseContract(StoreContractBase):
         assert await store.intake("s-1", lambda intake: intake.items["i-s-1"].hold) is None
 
     async def test_the_same_try_twice(self, store: Store) -> None:
-        """LE14: Who did not hear the answer and tries again has what he has: no other generation or
-        moment.
+        """LE14: A retry with the same token gets the same lease: no new generation or start
+        time.
         """
         clock = StoreClock(store)
         await commit_start(store)
@@ -326,7 +322,7 @@ class LeaseContract(StoreContractBase):
         assert again.lease == second.lease and second.lease.generation == 2
 
     async def test_a_new_token_and_an_old_renewal(self, store: Store) -> None:
-        """LE15: At once, they are as if one came after the other; the new token stays."""
+        """LE15: concurrent calls behave as if one came after the other; the new token stays."""
         clock = StoreClock(store)
         await commit_start(store)
         fence = await take_free_lease(store)
@@ -343,8 +339,8 @@ class LeaseContract(StoreContractBase):
         assert await get_current_lease(store) == Lease(ADA, "t-2", 1, 1000.0, last)
 
     async def test_a_takeover_tells_whose_it_was(self, store: Store) -> None:
-        """LE16: The one whose time ran out, with generation and moment; a first one and a released
-        one are nobody's.
+        """LE16: it names the expired lease with generation and time; a first lease and a released
+        one have no predecessor.
         """
         clock = StoreClock(store)
         await commit_start(store)
@@ -364,8 +360,8 @@ class LeaseContract(StoreContractBase):
         assert third.displaced == Lease(ADA, "t-2", 1, 1000.0, 1010.0)
 
     async def test_looking_at_it(self, store: Store) -> None:
-        """LE17: Nobody's and released is none, run out is still told, a takeover counts on; nothing
-        changes.
+        """LE17: A read returns none for a missing or released lease, still shows an expired one,
+        and counts a takeover; nothing changes.
         """
         clock = StoreClock(store)
         await commit_start(store)
@@ -388,7 +384,7 @@ class LeaseContract(StoreContractBase):
         assert found == [None, ("ada", 1), ("bob", 2), None]
 
     async def test_a_new_token_does_not_take_a_claim_away(self, store: Store) -> None:
-        """LE19: The old guard claims nothing more, and still commits what it has claimed."""
+        """LE19: the old guard claims nothing more, but still commits what it has claimed."""
         StoreClock(store)
         record = await commit_start(store, "s-1", make_query(0))
         await store.intake(
@@ -410,8 +406,8 @@ class LeaseContract(StoreContractBase):
         assert (await store.load("s-1")).head.n == 1
 
     async def test_all_of_a_worker_live_on(self, store: Store) -> None:
-        """LE4, LE9: One call renews what a worker has and what is alive, and nothing of others;
-        none lives shorter.
+        """LE4, LE9: one call renews all live leases of a worker and no others; no expiry moves
+        back.
         """
         clock = StoreClock(store)
         for n in range(1, 6):
@@ -436,7 +432,7 @@ class LeaseContract(StoreContractBase):
         assert await store.keep(ADA, TTL) == ["s-2"]
 
     async def test_all_of_a_worker_are_given_back(self, store: Store) -> None:
-        """LE8: One call releases what a worker has, and nothing of others; others have it at
+        """LE8: one call releases all leases of a worker and no others; others can take them at
         once.
         """
         StoreClock(store)
@@ -455,7 +451,7 @@ class LeaseContract(StoreContractBase):
         assert isinstance(await try_take_lease(store, BOB, "u", "s-3"), LeaseRefused)
 
     async def test_names_of_any_kind(self, store: Store) -> None:
-        """LE3: Owners and tokens are text, whatever signs are in it."""
+        """LE3: owners and tokens are text with any characters."""
         StoreClock(store)
         await commit_start(store)
         owner = LeaseOwner("a\0\1'é🦉", "\0")
@@ -469,9 +465,7 @@ class LeaseContract(StoreContractBase):
         assert await store.intake("s-1", lambda intake: intake.holder) is None
 
     async def test_nobody_has_the_lease_of_nothing(self, store: Store) -> None:
-        """FA1, FA3, FA5: A session that never was, and one that was deleted, has no lease and no
-        lanes.
-        """
+        """FA1, FA3, FA5: an unknown or deleted session has no lease and no lanes."""
         StoreClock(store)
         record = await commit_start(store)
         await take_free_lease(store)

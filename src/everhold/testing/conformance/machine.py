@@ -1,11 +1,10 @@
-"""Stores side by side: whatever is done to all of them, all say the same.
+"""A state machine that does the same to several stores and compares them. Needs Hypothesis.
 
     class TestMyStore(side_by_side(MemoryStore, make_my_store).TestCase):
         pass
 
-A factory is called once per example and returns a store that is not open and has no data. The
-stores may number sessions and letters as they like; everything else must agree, refusals included.
-Needs Hypothesis.
+A factory is called once per example and returns an empty store that is not open. Numbers of
+sessions and letters may differ between stores; everything else must be equal, refusals included.
 """
 
 from __future__ import annotations
@@ -114,14 +113,14 @@ class SideBySide(RuleBasedStateMachine):
         return said[0]
 
     def each(self, act: Act) -> bool:
-        """Do it to each; all must take it, or refuse it with the same error. Returns whether they
-        took it.
+        """Run an act on each store; all must accept it, or refuse it with the same error. Returns
+        whether they accepted it.
         """
         said = self.same(act)
         return not (isinstance(said, tuple) and said[:1] == ("refused",))
 
     def records(self, pick: int) -> list[SessionRecord]:
-        """One of the known sessions, as each store has it."""
+        """A known session, as each store has it."""
         id = self.known[pick % len(self.known)]
         return [self.loop.run(store.load(id)) for store in self.stores]
 
@@ -218,7 +217,7 @@ class SideBySide(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(pick=PICK, worker=st.sampled_from(["ada", "bob"]))
     def take_up(self, pick: int, worker: str) -> None:
-        """Mark the newest open query as being worked on."""
+        """Mark the newest open query as running."""
         opened = list(journal.find_open_queries(self.records(pick)[0].deliveries))
         self._touch(pick, effects=[Effect(q, worker, self.later()) for q in opened[-1:]])
 
@@ -271,7 +270,7 @@ class SideBySide(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(pick=PICK, at=PICK, key=KEYS)
     def branch(self, pick: int, at: int, key: str | None) -> None:
-        """Fork at any step but an end: there is nothing to go on from."""
+        """Fork at any step but an end, because nothing can follow an end."""
         self._branch(pick, at, key)
 
     def _branch(self, pick: int, at: int, key: str | None) -> None:
@@ -290,7 +289,7 @@ class SideBySide(RuleBasedStateMachine):
     @precondition(lambda self: self.known)
     @rule(times=st.integers(2, 4))
     def branch_again(self, times: int) -> None:
-        """Fork the newest session where it stands, and the fork, and the fork of that one."""
+        """Fork the newest session at its last step, then the fork, then the fork of that one."""
         for _ in range(times):
             self._branch(len(self.known) - 1, -1, None)
 
@@ -409,7 +408,7 @@ class SideBySide(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(pick=PICK, how=st.sampled_from(["complete", "fail", "abandon"]), end=TEXT)
     def settle(self, pick: int, how: str, end: str) -> None:
-        """End a claim in a commit, which lands with it or not at all."""
+        """End a claim in a commit; both land or neither does."""
         id, claim = self.claims[-1 - pick % len(self.claims)]
         if id in self.known:
             records = self.records(self.known.index(id))
@@ -472,7 +471,7 @@ class SideBySide(RuleBasedStateMachine):
 
 
 async def _view(store: Store, known: list[str]) -> dict[str, Any]:
-    """Everything a store shows, without the numbers that it gives as it likes."""
+    """Everything a store shows, without numbers that may differ."""
     seen: dict[str, Any] = {}
     for id in known:
         seen[id] = _plain(await store.load(id))
@@ -534,7 +533,7 @@ def _ended(intake: Intake, how: str, claim: Claim, end: str) -> None:
 
 
 async def _said(act: Act, store: Store, index: int) -> Any:
-    """What a store answers; a refusal is an answer too."""
+    """The result of an act in one store; a refusal is a result too."""
     try:
         return await act(store, index)
     except EverholdError as error:
@@ -542,7 +541,7 @@ async def _said(act: Act, store: Store, index: int) -> Any:
 
 
 def side_by_side(*makers: OpenStore) -> type[SideBySide]:
-    """A machine that compares the stores that these factories make."""
+    """Make a machine that compares the stores of these factories."""
     return type(
         "SideBySide", (SideBySide,), {"makers": tuple(staticmethod(make) for make in makers)}
     )

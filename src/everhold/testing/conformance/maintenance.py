@@ -1,6 +1,4 @@
-"""What the maintenance of a store promises: questions to notify people of, sizes, `reclaim`,
-`verify`.
-"""
+"""Tests of a store's maintenance: questions for notifications, sizes, `reclaim`, `verify`."""
 
 from __future__ import annotations
 
@@ -38,12 +36,12 @@ from everhold.testing.conformance.harness import StoreContractBase, dump_store
 
 
 def maintain(store: Store) -> Maintenance:
-    """The maintenance of a store, which has to have one."""
+    """The maintenance of a store, which must have one."""
     return require_maintenance(store, "MaintenanceContract")
 
 
 async def list_questions(store: Store, **wanted: Any) -> list[tuple[str, int]]:
-    """Session and number of the questions for people."""
+    """Session and number of the open questions for people."""
     return [
         (birth.id, query.q)
         for birth, query, _ in await maintain(store).asking(QuestionFilter(**wanted))
@@ -51,18 +49,18 @@ async def list_questions(store: Store, **wanted: Any) -> list[tuple[str, int]]:
 
 
 class QuestionListContract(StoreContractBase):
-    """`asking` names the open questions for people, but for those that a duty takes care of."""
+    """`asking` lists the open questions for people, except those with a duty."""
 
     async def test_who_is_asked_gets_birth_query_and_moment(self, store: Store) -> None:
-        """As in the inbox."""
+        """Each row has the session, the query and the time, as in the inbox."""
         query = make_query(0, Kind.APPROVAL, to="ada", args={"amount": 3})
         record = await commit_start(store, "s-1", query, created_at=1234.5)
 
         assert await maintain(store).asking(QuestionFilter()) == [(record.birth, query, 1234.5)]
 
     async def test_what_is_for_people(self, store: Store) -> None:
-        """What only people answer, what is addressed, and what became of an effect; no model's or
-        program's part.
+        """Questions that only people answer, questions with an addressee, and unknown effects;
+        nothing for models or programs.
         """
         kinds = [Kind.LLM, Kind.APPROVAL, Kind.INPUT, Kind.SIGNAL, Kind.TOOL]
         await commit_start(store, "s-1", *(make_query(q, kind) for q, kind in enumerate(kinds)))
@@ -85,7 +83,7 @@ class QuestionListContract(StoreContractBase):
         assert found == [("s-1", 1), ("s-1", 2), *(("s-2", q) for q in range(5)), ("s-3", 0)]
 
     async def test_what_is_wanted(self, store: Store) -> None:
-        """Some kinds, some people, one session, so many."""
+        """The filter: kinds, people, one session, a limit."""
         people = ["ada", "ben", "ada\0"]
         await commit_start(
             store, "s-1", *(make_query(q, Kind.APPROVAL, to=to) for q, to in enumerate(people))
@@ -107,7 +105,7 @@ class QuestionListContract(StoreContractBase):
         assert await list_questions(store, limit=0) == []
 
     async def test_the_first_asked_is_first(self, store: Store) -> None:
-        """Whatever the order in which sessions were begun."""
+        """The order of the questions, whatever the order of the sessions."""
         record = await commit_start(store, "s-1", make_query(0))
         await commit_start(store, "s-2", make_query(0, Kind.INPUT), created_at=1500.0)
         await commit_step(
@@ -117,8 +115,8 @@ class QuestionListContract(StoreContractBase):
         assert await list_questions(store) == [("s-2", 0), ("s-1", 1)]
 
     async def test_what_is_answered_is_not_asked(self, store: Store) -> None:
-        """Also where the answer waits, where somebody works on it, and where the session has
-        ended.
+        """A question is not listed if its answer waits, if it is being worked on, or if the session
+        has ended.
         """
         queries = [make_query(q, Kind.INPUT) for q in range(4)]
         record = await commit_start(store, "s-1", *queries)
@@ -140,7 +138,7 @@ class QuestionListContract(StoreContractBase):
         "at", [1234.5, 1700000000.123, 1700000000.9996, 1794815993.2706666, 0.0]
     )
     async def test_what_a_duty_sees_to(self, store: Store, at: float) -> None:
-        """Of that kind, and for that very asking: the same question asked again is another."""
+        """A duty hides one question of one kind; the same question asked again is listed."""
         record = await commit_start(
             store, "s-1", make_query(0, Kind.INPUT), make_query(1, Kind.INPUT), created_at=at
         )
@@ -157,7 +155,7 @@ class ReclaimContract(StoreContractBase):
     """`size` and `reclaim`."""
 
     async def test_the_size_of_a_session_is_what_would_go_with_it(self, store: Store) -> None:
-        """Its steps and its attachments, and nothing that another reads."""
+        """Its steps and attachments, without those that another session reads."""
         record = await commit_start(store, "s-1", make_query(0))
         empty = await maintain(store).size("s-1")
         assert empty > 0
@@ -175,8 +173,8 @@ class ReclaimContract(StoreContractBase):
             await maintain(store).size("s-9")
 
     async def test_there_is_nothing_to_reclaim(self, store: Store) -> None:
-        """MA3: Deleting a session takes with it all that nobody else reads; nothing is left,
-        however often one asks.
+        """MA3: deleting a session deletes everything that no other session reads, so nothing is
+        left to reclaim.
         """
         record = await commit_start(store, "s-1", make_query(0))
         await store.attach("s-1", make_attachment(b"early"), b"early", 1.0)
@@ -195,9 +193,7 @@ class ReclaimContract(StoreContractBase):
         assert (await store.attachment("s-2", make_attachment(b"early").id))[1] == b"early"
 
     async def test_what_is_kept_meanwhile_stays(self, store: Store) -> None:
-        """Whoever keeps something while others reclaim, and delete what had the same bytes, has it
-        afterwards.
-        """
+        """Bytes that are stored during a reclaim or a delete of equal bytes stay."""
         await commit_start(store, "s-0")
         for turn in range(6):
             gone = await commit_end(store, await commit_start(store, f"s-1{turn}"))
@@ -219,7 +215,7 @@ class VerifyContract(StoreContractBase):
     """`verify` and `stats`."""
 
     async def test_an_eventful_life_is_sound(self, store: Store) -> None:
-        """`verify` finds nothing after everything a store does was done."""
+        """`verify` finds nothing after every kind of operation."""
         record = await commit_start(
             store,
             "s-1",
@@ -250,7 +246,7 @@ class VerifyContract(StoreContractBase):
         assert await maintain(store).verify() == []
 
     async def test_verify_tells_how_far_it_is(self, store: Store) -> None:
-        """Whoever waits for `verify` hears of every session, up to the last."""
+        """`verify` reports its progress for every session, up to the last."""
         for name in ("s-1", "s-2", "s-3"):
             await commit_start(store, name)
         told: list[tuple[int, int]] = []
@@ -260,9 +256,9 @@ class VerifyContract(StoreContractBase):
         assert told == [(1, 3), (2, 3), (3, 3)]
 
     async def test_stats_have_the_format(self, store: Store) -> None:
-        """`stats` says in which format the store is kept."""
+        """`stats` contains the format of the store."""
         assert maintain(store).stats()["format"] >= 1
 
 
 class MaintenanceContract(QuestionListContract, ReclaimContract, VerifyContract):
-    """What a store with maintenance promises besides `StoreContract`."""
+    """What a store with maintenance promises in addition to `StoreContract`."""

@@ -1,4 +1,4 @@
-"""What `load`, `find`, `list` and `verify` promise."""
+"""Tests of `load`, `find`, `list` and `inbox`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class LoadContract(StoreContractBase):
         assert [one.n for one in (await store.load("s-1", since)).deliveries] == numbers
 
     async def test_since_the_first_open_query(self, store: Store) -> None:
-        """With -1, deliveries are read from the earliest that asked what is still open."""
+        """With -1, deliveries are read from the earliest with an open query."""
         record = await commit_start(store, "s-1", make_query(0))
         record = await commit_step(
             store, record, answers={0: 0}, asked=[make_query(1), make_query(2)]
@@ -75,9 +75,7 @@ class LoadContract(StoreContractBase):
         assert (await store.load("s-1", -1)).deliveries == []
 
     async def test_since_the_program_began_again(self, store: Store) -> None:
-        """With -2, deliveries are read from the one at which the program began again last; if it
-        never did, all.
-        """
+        """With -2, deliveries are read from the last restart; without a restart, all."""
         record = await commit_start(store, "s-1", make_query(0))
         assert [one.n for one in (await store.load("s-1", FROM_RESTART)).deliveries] == [0]
         for q in range(3):
@@ -95,7 +93,7 @@ class LoadContract(StoreContractBase):
             )
 
     async def test_a_fork_since_the_program_began_again(self, store: Store) -> None:
-        """What a fork shares with its origin is read from there on, too."""
+        """The shared deliveries of a fork are read from the last restart too."""
         record = await commit_start(store, "s-1", make_query(0))
         for q in range(3):
             record = await commit_step(
@@ -132,7 +130,7 @@ class LoadContract(StoreContractBase):
         assert store.durability in ("none", "process", "mixed", "power")
 
     async def test_alone_nobody_else_has_written(self, store: Store) -> None:
-        """One's own commits are not changes by another process."""
+        """A handle's own commits are not changes by another process."""
         await store.changed()
         await commit_start(store, "s-1")
 
@@ -156,7 +154,7 @@ class ListContract(StoreContractBase):
         ]
 
     async def test_a_summary_is_birth_and_head(self, store: Store) -> None:
-        """What is listed is what is loaded."""
+        """A listed summary equals the loaded session."""
         record = await commit_start(store, "s-1", make_query(0), labels={"a": "b"})
 
         (summary,) = await store.list(SessionFilter())
@@ -178,7 +176,7 @@ class ListContract(StoreContractBase):
         assert pages == [["s-6", "s-5", "s-4"], ["s-3", "s-2", "s-1"], ["s-0"]]
 
     async def test_a_page_after_a_deleted_session(self, store: Store) -> None:
-        """Who deletes what a page listed can go on to the next one."""
+        """After the sessions of a page are deleted, the next page still follows."""
         minted = [mint(1000.0 + n, n) for n in range(4)]
         for n, id in enumerate(minted):
             await commit_start(store, id, created_at=1000.0 + n)
@@ -202,7 +200,7 @@ class ListContract(StoreContractBase):
 
     @pytest.mark.parametrize("limit", [0, 1])
     async def test_a_list_has_a_limit(self, store: Store, limit: int) -> None:
-        """No more are listed than were asked for."""
+        """At most the requested number is listed."""
         await commit_start(store, "s-1")
         await commit_start(store, "s-2")
 
@@ -221,7 +219,7 @@ class ListContract(StoreContractBase):
     async def test_a_list_by_state(
         self, store: Store, wanted: tuple[SessionState, ...], found: list[str]
     ) -> None:
-        """Any of the states that are named; none named is all."""
+        """Any of the given states; without states, all."""
         records = [await commit_start(store, f"s-{n}", created_at=float(n)) for n in range(1, 6)]
         await commit_touch(store, records[1], tip={"state": SessionState.RUNNING})
         await commit_end(store, records[2], Returned(1))
@@ -283,7 +281,7 @@ class ListContract(StoreContractBase):
         ],
     )
     async def test_a_list_by_prefix(self, store: Store, prefix: str, found: list[str]) -> None:
-        """The beginning of an id, sign by sign."""
+        """By the beginning of an id, character by character."""
         for id in ("s-1", "s-11", "s_2"):
             await commit_start(store, id)
 
@@ -317,7 +315,7 @@ class ListContract(StoreContractBase):
         assert list_session_ids(await store.list(SessionFilter(parent=SessionId("s-1")))) == ["s-2"]
 
     async def test_all_conditions_hold_together(self, store: Store) -> None:
-        """A session is listed only if it fits everything that was asked."""
+        """A session is listed only if it matches every condition."""
         await commit_start(store, "s-1", program="m:f", labels={"a": "b"})
         await commit_start(store, "s-2", program="m:f")
         await commit_start(store, "t-3", program="m:f", labels={"a": "b"})
@@ -336,17 +334,17 @@ OTHERS = sorted(set(Kind) - ANSWERABLE)
 async def list_inbox(
     store: Store, kind: Kind | None = None, to: str | None = None, limit: int = 99
 ) -> list[tuple[str, int]]:
-    """Session and number of what the inbox shows."""
+    """Session and number of the inbox rows."""
     return [
         (birth.id, query.q) for birth, query, _ in await store.inbox(kind=kind, to=to, limit=limit)
     ]
 
 
 class InboxContract(StoreContractBase):
-    """The inbox holds exactly the open queries that somebody outside can answer."""
+    """The inbox contains exactly the open queries that can be answered from outside."""
 
     async def test_a_row_is_birth_query_and_moment(self, store: Store) -> None:
-        """A row says who asks, what is asked and since when."""
+        """A row has the session, the query and the time it was asked."""
         record = await commit_start(store, "s-1", make_query(0))
         query = make_query(1, Kind.APPROVAL, to="ada", args={"amount": 3}, expires_at=9.5)
         record = await commit_step(
@@ -359,7 +357,7 @@ class InboxContract(StoreContractBase):
 
     @pytest.mark.parametrize("kind", sorted(ANSWERABLE))
     async def test_what_can_be_answered(self, store: Store, kind: Kind) -> None:
-        """Every kind that somebody outside can answer is shown."""
+        """Every kind that can be answered from outside is listed."""
         await commit_start(store, "s-1", make_query(0, kind))
 
         assert await list_inbox(store) == [("s-1", 0)]
@@ -367,7 +365,7 @@ class InboxContract(StoreContractBase):
 
     @pytest.mark.parametrize("kind", OTHERS)
     async def test_what_moves_by_itself(self, store: Store, kind: Kind) -> None:
-        """Calls, timers, children and durable values are nobody's to answer."""
+        """Calls, timers, children and durable values are not listed."""
         await commit_start(store, "s-1", make_query(0, kind))
 
         assert await list_inbox(store) == []
@@ -375,7 +373,7 @@ class InboxContract(StoreContractBase):
 
     @pytest.mark.parametrize("kind", sorted(EFFECTS))
     async def test_an_unknown_outcome(self, store: Store, kind: Kind) -> None:
-        """An effect that was started and lost is closed and noted in one change, and shown as
+        """An effect that was started and lost is closed and noted in one change, and listed as
         noted.
         """
         query = make_query(0, kind, rerun=Rerun.ASK)
@@ -406,7 +404,7 @@ class InboxContract(StoreContractBase):
         assert await list_inbox(store) == [("s-3", 0), ("s-2", 0), ("s-1", 1), ("s-1", 2)]
 
     async def test_the_inbox_has_a_limit(self, store: Store) -> None:
-        """A limit keeps the oldest, not the first that were found."""
+        """A limit keeps the oldest rows, not the first found."""
         for id, at in [("s-1", 30.0), ("s-2", 20.0), ("s-3", 10.0)]:
             await commit_start(store, id, make_query(0), make_query(1, Kind.INPUT), created_at=at)
 
@@ -414,7 +412,7 @@ class InboxContract(StoreContractBase):
         assert await list_inbox(store, limit=0) == []
 
     async def test_the_inbox_by_kind(self, store: Store) -> None:
-        """Only queries of the kind asked for."""
+        """Only queries of the given kind."""
         await commit_start(
             store,
             "s-1",
@@ -456,7 +454,7 @@ class InboxContract(StoreContractBase):
         assert await but(2) == [("s-1", 1), ("s-2", 1)]
 
     async def test_the_inbox_by_addressee(self, store: Store) -> None:
-        """Only queries addressed to exactly that one, of any kind."""
+        """Only queries with exactly this addressee, of any kind."""
         queries = [
             make_query(0),
             make_query(1, Kind.INPUT, to="ada"),
@@ -472,7 +470,7 @@ class InboxContract(StoreContractBase):
         assert await list_inbox(store) == [("s-1", q) for q in range(5)]
 
     async def test_an_answered_query_leaves(self, store: Store) -> None:
-        """A query leaves with the change that answers it; others of its delivery stay."""
+        """A query is removed by the change that answers it; others of its delivery stay."""
         record = await commit_start(
             store,
             "s-1",
@@ -487,7 +485,7 @@ class InboxContract(StoreContractBase):
         assert await list_inbox(store) == [("s-1", 1), ("s-1", 3)]
 
     async def test_an_early_query_stays(self, store: Store) -> None:
-        """A query stays as long as it is open, however far the session goes."""
+        """A query stays as long as it is open, however many steps follow."""
         record = await commit_start(store, "s-1", make_query(0), make_query(1))
         for q in range(1, 6):
             record = await commit_step(store, record, answers={q: "a"}, asked=[make_query(q + 1)])
@@ -495,7 +493,7 @@ class InboxContract(StoreContractBase):
         assert await list_inbox(store) == [("s-1", 0), ("s-1", 6)]
 
     async def test_a_withdrawn_query_leaves(self, store: Store) -> None:
-        """The loser of a race leaves with the change that withdraws it."""
+        """The loser of a race is removed by the change that withdraws it."""
         record = await commit_start(
             store, "s-1", make_query(0), make_query(1), make_query(2, Kind.APPROVAL)
         )
@@ -506,7 +504,7 @@ class InboxContract(StoreContractBase):
 
     @pytest.mark.parametrize("kind", sorted(ANSWERABLE))
     async def test_an_answer_in_the_intake_hides_its_query(self, store: Store, kind: Kind) -> None:
-        """A query whose answer waits to be handed over is not asked again."""
+        """A query whose answer waits for delivery is not listed."""
         record = await commit_start(store, "s-1", make_query(0, kind), make_query(1, kind))
         letter = Letter("answer", {"q": 0, "value": "a"}, 1.0)
 
@@ -536,7 +534,7 @@ class InboxContract(StoreContractBase):
 
     @pytest.mark.parametrize("kind", sorted(ANSWERABLE))
     async def test_work_under_way_hides_its_query(self, store: Store, kind: Kind) -> None:
-        """A query that a worker answers right now is nobody else's; when the mark goes, it is shown
+        """A query that a worker is answering is not listed; when the mark is removed, it is listed
         again.
         """
         query = make_query(0, kind)
@@ -554,7 +552,7 @@ class InboxContract(StoreContractBase):
     async def test_an_ended_session_asks_nothing(
         self, store: Store, outcome: Returned | Raised | Stopped
     ) -> None:
-        """Everything a session asked leaves with the change in which it ends."""
+        """The change that ends a session removes all its rows."""
         record = await commit_start(
             store, "s-1", make_query(0), make_query(1, Kind.INPUT), make_query(2, Kind.CALL)
         )
@@ -567,7 +565,7 @@ class InboxContract(StoreContractBase):
         assert await list_orphans(store, set()) == []
 
     async def test_a_retried_session_asks_again(self, store: Store) -> None:
-        """What a retry lists as open is shown again."""
+        """Queries that a retry lists as open are listed again."""
         record = await commit_start(store, "s-1", make_query(0), make_query(1, Kind.INPUT))
         failed = await commit_end(store, record, Raised("no"))
 
@@ -576,7 +574,7 @@ class InboxContract(StoreContractBase):
         assert await list_inbox(store) == [("s-1", 0), ("s-1", 1)]
 
     async def test_a_running_session_may_be_answered(self, store: Store) -> None:
-        """While one question is worked on, the others can be answered."""
+        """While one question is being answered, the others can be answered too."""
         await commit_start(
             store, "s-1", make_query(0), make_query(1, Kind.INPUT), state=SessionState.RUNNING
         )

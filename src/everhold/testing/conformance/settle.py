@@ -1,4 +1,4 @@
-"""What happens to an intake in the commit of a step: it lands with the journal, or neither does."""
+"""Tests of an intake change inside a commit: it lands with the journal, or neither does."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from everhold.testing.conformance.lease import (
 
 
 async def start_claiming(store: Store) -> tuple[StoreClock, Fence, Claim, SessionRecord]:
-    """A session in which two inputs and a task wait, and who has claimed the first."""
+    """Start a session with two queued inputs and a task, and claim the first."""
     clock, fence = await start_working(
         store, make_input("i-1"), make_input("i-2", turn=1), make_task("i-3")
     )
@@ -69,7 +69,7 @@ async def start_claiming(store: Store) -> tuple[StoreClock, Fence, Claim, Sessio
 
 
 def make_full_change(record: SessionRecord) -> dict[str, Any]:
-    """Something of everything that a change can hold."""
+    """A change with a value in every field."""
     child = make_birth("s-3", parent="s-1", created_at=2000.0)
     return {
         "answers": {0: "a"},
@@ -89,8 +89,8 @@ class SettleContract(StoreContractBase):
     """`Change.intake`."""
 
     async def test_all_lands_together(self, store: Store) -> None:
-        """QW21, TI13: Journal, letters, values, children, what was accepted, what was not, and the
-        lease, at once.
+        """QW21, TI13: journal, letters, values, children, completed and returned items, and the
+        lease land at once.
         """
         _, fence, claim, record = await start_claiming(store)
 
@@ -114,8 +114,8 @@ class SettleContract(StoreContractBase):
         assert isinstance(await try_take_lease(store, BOB, "t-9"), LeaseGranted)
 
     async def test_a_lost_claim_undoes_all(self, store: Store) -> None:
-        """QW16, QW22, LE5: After a successor has claimed again, the predecessor's commit changes
-        nothing at all.
+        """QW16, QW22, LE5: after a successor has claimed again, the predecessor's commit changes
+        nothing.
         """
         clock, _, claim, record = await start_claiming(store)
         second = await take_over_lease(store, clock)
@@ -134,9 +134,7 @@ class SettleContract(StoreContractBase):
             await store.load("s-3")
 
     async def test_a_claim_that_nobody_made(self, store: Store) -> None:
-        """C16, C18: What was not claimed, or never came, is ended by no commit, though who tries
-        has the lease.
-        """
+        """C16, C18: A commit cannot end unclaimed or unknown items, even under a valid lease."""
         _, fence, claim, record = await start_claiming(store)
         before = await dump_store(store)
         unclaimed = Claim(claim.id, claim.token, fence.generation, (make_input("i-2", turn=1),))
@@ -155,8 +153,8 @@ class SettleContract(StoreContractBase):
 
     @pytest.mark.parametrize("first", ["cancel", "claim"])
     async def test_a_cancel_and_a_claim_at_once(self, store: Store, first: str) -> None:
-        """S29: Whichever comes first, each item is taken back or handed over, and everybody is told
-        the same.
+        """S29: whichever comes first, each item is cancelled or delivered, and all callers see the
+        same result.
         """
         _, fence = await start_working(store, *(make_input(f"i-{n}") for n in range(6)))
         record = await store.load("s-1")
@@ -185,7 +183,7 @@ class SettleContract(StoreContractBase):
         assert await store.load("s-1") == record
 
     async def test_a_lost_lease_undoes_all(self, store: Store) -> None:
-        """QW22, LE11: A guard in a commit refuses the whole of it."""
+        """QW22, LE11: A guard in a commit refuses the whole commit."""
         clock, fence, _, record = await start_claiming(store)
         await take_over_lease(store, clock)
         before = await dump_store(store)
@@ -199,8 +197,8 @@ class SettleContract(StoreContractBase):
         assert await dump_store(store) == before
 
     async def test_a_refused_commit_leaves_the_intake_alone(self, store: Store) -> None:
-        """QW22: An old revision, or a value that moved on: what the act did is undone, and the
-        claim is still held.
+        """QW22: after an old revision or a changed value, the act is undone and the claim is still
+        held.
         """
         _, fence, claim, record = await start_claiming(store)
         before = await dump_store(store)
@@ -222,7 +220,7 @@ class SettleContract(StoreContractBase):
         assert await list_waiting(store) == ["i-2", "i-3"]
 
     async def test_the_same_commit_again(self, store: Store) -> None:
-        """QW23, TI10: It is overtaken by itself; what it ended stays ended, once."""
+        """QW23, TI10: it is overtaken by itself; ended items stay ended, once."""
         _, _, claim, record = await start_claiming(store)
 
         def settle(intake: Intake) -> None:
@@ -241,7 +239,7 @@ class SettleContract(StoreContractBase):
         assert await dump_store(store) == before
 
     async def test_one_refused_act_harms_nobody(self, store: Store) -> None:
-        """QW22: Among many commits at once each is taken or refused by itself."""
+        """QW22: of many concurrent commits each is accepted or refused separately."""
         StoreClock(store)
         records = [await commit_start(store, f"s-{n}", make_query(0)) for n in range(6)]
 
@@ -268,8 +266,8 @@ class SettleContract(StoreContractBase):
         ]
 
     async def test_a_new_session_with_something_in_its_intake(self, store: Store) -> None:
-        """QW21, FA2: It is born with what waits for it; a fork waits for nothing of its
-        origin's.
+        """QW21, FA2: A session can be created with queued items; a fork gets none of its origin's
+        items.
         """
         StoreClock(store)
         change = make_start("s-1", make_query(0))
@@ -289,9 +287,7 @@ class SettleContract(StoreContractBase):
         )
 
     async def test_a_session_that_is_not_born_has_no_intake(self, store: Store) -> None:
-        """QW22: Where the act refuses, there is no session; it may be born later, with an intake of
-        its own.
-        """
+        """QW22: if the act refuses, no session is created; a later start has its own intake."""
         StoreClock(store)
         change = make_start("s-1", make_query(0), key="mine")
         change.intake = lambda intake: intake.guard(Fence(BOB, "t", 1))
@@ -305,9 +301,7 @@ class SettleContract(StoreContractBase):
         assert await list_all_items(store) == {}
 
     async def test_an_act_sees_the_session_as_it_will_be(self, store: Store) -> None:
-        """TI1: Its state after the commit, everything that waits, and what has ended and is
-        named.
-        """
+        """TI1: it sees the state after the commit, all waiting items, and named ended items."""
         _, _, claim, record = await start_claiming(store)
         await enqueue_items(store, make_input("i-4", key="k"), make_input("i-5", key="l"))
         await act_on_intake(store, lambda intake: intake.cancel(["k", "l"]))
@@ -325,9 +319,7 @@ class SettleContract(StoreContractBase):
         assert (await list_all_items(store))["i-1"].hold == claim.items[0].hold
 
     async def test_a_key_in_a_commit(self, store: Store) -> None:
-        """QW1, TI2: What is handed over at once leaves a tombstone: its key is known, and never
-        another's.
-        """
+        """QW1, TI2: an item that is delivered at once leaves its key, which cannot be reused."""
         StoreClock(store)
         record = await commit_start(store, "s-1", make_query(0))
         item = make_input("i-1", key="k")
@@ -351,7 +343,7 @@ class SettleContract(StoreContractBase):
         assert await dump_store(store) == before
 
     async def test_acts_and_commits_at_once(self, store: Store) -> None:
-        """QW21: Inputs that come while steps commit are neither lost nor counted twice."""
+        """QW21: inputs that arrive during commits are neither lost nor counted twice."""
         clock, fence = await start_working(store)
         clock.now += 1
 

@@ -1,4 +1,4 @@
-"""What waits for a session: letters, moments, and the work of workers that are gone."""
+"""Tests of letters, of `unmoved` and `next_due`, and of worker rows: which sessions need a move."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LetterContract(StoreContractBase):
     """Letters land with the change that sends them."""
 
     async def test_a_letter_to_oneself(self, store: Store) -> None:
-        """A letter without addressee waits in the session's own intake; the head is as it was
+        """A letter without addressee goes into the session's own intake; the head is stored as
         given.
         """
         record = await commit_start(store, "s-1", make_query(0))
@@ -61,7 +61,9 @@ class LetterContract(StoreContractBase):
 
     @pytest.mark.parametrize("state", [SessionState.PAUSED, SessionState.RUNNING])
     async def test_a_letter_to_another(self, store: Store, state: SessionState) -> None:
-        """It waits in the other's intake; the other is running, one revision on, and has mail."""
+        """It goes into the intake of the other session, which is now running, one revision higher,
+        with mail.
+        """
         other = await commit_start(store, "s-2", make_query(0), state=state)
 
         await commit_touch(
@@ -81,7 +83,7 @@ class LetterContract(StoreContractBase):
         assert (await store.load("s-1")).letters == []
 
     async def test_a_letter_overtakes_the_other_writer(self, store: Store) -> None:
-        """Who moves a session must have seen its letters."""
+        """A commit must have seen the letters of its session."""
         other = await commit_start(store, "s-2", make_query(0))
         await commit_touch(store, await commit_start(store, "s-1"), letters=[make_letter("s-2")])
 
@@ -89,7 +91,7 @@ class LetterContract(StoreContractBase):
             await store.commit(make_step(other, answers={0: "a"}), 1)
 
     async def test_several_letters(self, store: Store) -> None:
-        """Each letter counts, and all are read in the order they came."""
+        """All letters are counted, and read in order of arrival."""
         await commit_start(store, "s-2")
 
         sender = await commit_touch(
@@ -104,7 +106,7 @@ class LetterContract(StoreContractBase):
         assert (found.head.mail, found.head.revision) == (3, 4)
 
     async def test_letters_have_numbers(self, store: Store) -> None:
-        """Each letter has a number of its own, which is never used again."""
+        """Each letter has its own number, which is never reused."""
         record = await commit_start(store, "s-1")
         seen = []
         for n in range(3):
@@ -118,7 +120,7 @@ class LetterContract(StoreContractBase):
         assert 0 not in seen
 
     async def test_a_read_letter_is_gone(self, store: Store) -> None:
-        """`read` removes exactly the letters that were handed over."""
+        """`read` removes exactly the delivered letters."""
         record = await commit_start(store, "s-1")
         letters = [Letter("signal", n, 1.0) for n in range(3)]
         record = await commit_touch(store, record, letters=letters, tip={"mail": 3})
@@ -158,7 +160,7 @@ class LetterContract(StoreContractBase):
         assert await store.load("s-2") == ended
 
     async def test_a_refused_change_sends_nothing(self, store: Store) -> None:
-        """Letters of a change that is refused are never seen."""
+        """Letters of a refused change are never visible."""
         other, sender = await commit_start(store, "s-2"), await commit_start(store, "s-1")
 
         with pytest.raises(Overtaken):
@@ -169,7 +171,7 @@ class LetterContract(StoreContractBase):
         assert await store.load("s-2") == other
 
     async def test_a_letter_to_a_child_of_the_same_change(self, store: Store) -> None:
-        """A child can be written to in the change that starts it."""
+        """A change can start a child and send it a letter."""
         first = make_start("s-1")
         first.births, first.letters = (
             [(make_birth("s-2"), make_head())],
@@ -181,7 +183,7 @@ class LetterContract(StoreContractBase):
         assert [one.body for one in (await store.load("s-2")).letters] == ["hello"]
 
     async def test_an_end_tells_the_parent(self, store: Store) -> None:
-        """A child's end and the letter that tells its parent land together."""
+        """A child's end and the letter to its parent land together."""
         await commit_start(store, "s-1", make_query(0, Kind.SESSION))
         child = await commit_start(store, "s-2", make_query(0), parent="s-1", parent_query=0)
 
@@ -206,7 +208,7 @@ class UnmovedContract(StoreContractBase):
     """`unmoved` and `next_due` find the sessions that need a move."""
 
     async def test_a_moment_comes(self, store: Store) -> None:
-        """A session is due at its moment and after it, not before."""
+        """A session is due at its time and after it, not before."""
         await commit_touch(store, await commit_start(store, "s-1"), tip={"due_at": 50.0})
 
         assert await list_due(store, 49.999, 9) == []
@@ -214,7 +216,7 @@ class UnmovedContract(StoreContractBase):
         assert await list_due(store, 51.0, 9) == ["s-1"]
 
     async def test_the_longest_due_is_first(self, store: Store) -> None:
-        """Who waits longest comes first, also when not all are asked for."""
+        """The session that is due longest comes first, also with a limit."""
         for id, at in [("s-1", 30.0), ("s-2", 10.0), ("s-3", 20.0), ("s-4", 90.0)]:
             await commit_touch(store, await commit_start(store, id), tip={"due_at": at})
 
@@ -223,9 +225,7 @@ class UnmovedContract(StoreContractBase):
         assert await list_due(store, 50.0, 0) == []
 
     async def test_letters_wait_in_one_line_with_moments(self, store: Store) -> None:
-        """Who waits longest comes first, whatever for: neither letters nor moments keep the others
-        out.
-        """
+        """The session that waits longest comes first, for letters and timers alike."""
         for id, at in [("s-1", 30.0), ("s-2", 10.0)]:
             await commit_touch(store, await commit_start(store, id), tip={"due_at": at})
         for id, at in [("s-3", 20.0), ("s-4", 40.0)]:
@@ -237,7 +237,7 @@ class UnmovedContract(StoreContractBase):
         assert await list_due(store, 50.0, 2) == ["s-2", "s-3"]
 
     async def test_the_longest_orphaned_is_first(self, store: Store) -> None:
-        """Who lost a worker longest ago is taken up first."""
+        """The session that lost its worker first comes first."""
         for id, since in [("s-1", 3.0), ("s-2", 1.0), ("s-3", 2.0)]:
             record = await commit_start(store, id, make_query(0, Kind.CALL))
             await commit_touch(store, record, effects=[Effect(0, "ada", since)])
@@ -257,9 +257,7 @@ class UnmovedContract(StoreContractBase):
     async def test_signals_that_a_paused_session_does_not_wait_for_need_no_move(
         self, store: Store
     ) -> None:
-        """They are kept, however many sessions have some: a look does not find them again and
-        again.
-        """
+        """They are kept, but `unmoved` does not report the session for them."""
         record = await commit_start(store, "s-1")
         record = await commit_touch(
             store,
@@ -272,9 +270,7 @@ class UnmovedContract(StoreContractBase):
         assert [one.body for one in record.letters] == [1]
 
     async def test_parked_questions_are_found_while_they_are_parked(self, store: Store) -> None:
-        """A session that says that a worker may take a question is found, if somebody looks for
-        such.
-        """
+        """A session with a question for workers is found by a search for such sessions."""
         record = await commit_touch(store, await commit_start(store, "s-1"), tip={"parked": True})
         assert await list_parked(store) == ["s-1"]
         assert await store.unmoved(0.0, set()) == []
@@ -285,7 +281,7 @@ class UnmovedContract(StoreContractBase):
         assert await list_parked(store) == []
 
     async def test_the_same_need_is_told_in_the_same_words(self, store: Store) -> None:
-        """While nothing happens to a session it is found as before; what happens to it shows."""
+        """An unchanged session is reported unchanged; a change of the session is visible."""
         record = await commit_touch(store, await commit_start(store, "s-1"), tip={"due_at": 1.0})
         first = await store.unmoved(2.0, set())
         assert first == await store.unmoved(3.0, set()) and [one.why for one in first] == ["timer"]
@@ -295,7 +291,7 @@ class UnmovedContract(StoreContractBase):
         assert await store.unmoved(3.0, set()) != first
 
     async def test_due_once_for_two_reasons(self, store: Store) -> None:
-        """A session that is due and has letters is named once."""
+        """A session that is due and has letters is listed once."""
         record = await commit_start(store, "s-1")
 
         await commit_touch(
@@ -305,7 +301,7 @@ class UnmovedContract(StoreContractBase):
         assert await list_due(store, 5.0, 9) == ["s-1"]
 
     async def test_the_ended_are_never_due(self, store: Store) -> None:
-        """A session that has ended does not move by itself, whatever its head still says."""
+        """An ended session is never due, whatever its head says."""
         record = await commit_start(store, "s-1")
         tip = {"due_at": 1.0, "mail": 1}
 
@@ -317,7 +313,7 @@ class UnmovedContract(StoreContractBase):
         assert await store.next_due() is None
 
     async def test_the_next_moment(self, store: Store) -> None:
-        """`next_due` is the earliest moment of all sessions, past or future; None if there is
+        """`next_due` is the earliest time of all sessions, past or future; None if there is
         none.
         """
         assert await store.next_due() is None
@@ -328,7 +324,7 @@ class UnmovedContract(StoreContractBase):
         assert await store.next_due() == 10.25
 
     async def test_a_moment_can_be_taken_back(self, store: Store) -> None:
-        """A head without a moment is not due any more."""
+        """A head without a time is no longer due."""
         record = await commit_touch(store, await commit_start(store, "s-1"), tip={"due_at": 1.0})
 
         await commit_touch(store, record, tip={"due_at": None})
@@ -336,9 +332,7 @@ class UnmovedContract(StoreContractBase):
         assert (await list_due(store, 5.0, 9), await store.next_due()) == ([], None)
 
     async def test_effects_of_the_dead(self, store: Store) -> None:
-        """A session is an orphan while an effect belongs to a worker that is not among the
-        living.
-        """
+        """A session is an orphan while an effect belongs to a worker that is not alive."""
         record = await commit_start(
             store, "s-1", make_query(0, Kind.CALL), make_query(1, Kind.CALL)
         )
@@ -350,7 +344,7 @@ class UnmovedContract(StoreContractBase):
         assert await list_orphans(store, {"ada"}) == await list_orphans(store, set()) == ["s-1"]
 
     async def test_what_nobody_has_begun_is_an_orphan(self, store: Store) -> None:
-        """Work that is marked as nobody's waits for whoever comes, whoever lives."""
+        """A mark without a worker waits for any worker."""
         record = await commit_start(store, "s-1", make_query(0, Kind.CALL))
         record = await commit_touch(store, record, effects=[Effect(0, NO_WORKER, 1.0)])
 
@@ -361,7 +355,7 @@ class UnmovedContract(StoreContractBase):
         assert await list_orphans(store, {"ada"}) == []
 
     async def test_a_recorded_outcome_is_no_orphan(self, store: Store) -> None:
-        """The mark goes with the change that records the outcome."""
+        """The change that records the outcome removes the mark."""
         record = await commit_start(
             store, "s-1", make_query(0, Kind.CALL), make_query(1, Kind.CALL)
         )
@@ -387,7 +381,7 @@ class UnmovedContract(StoreContractBase):
 
 
 class WorkerRowsContract(StoreContractBase):
-    """Rows that say who lives."""
+    """Rows of live workers."""
 
     async def test_a_worker_lives_until_released(self, store: Store) -> None:
         """A beat makes a row or renews it; `release` removes it, and only it."""
@@ -421,7 +415,7 @@ class WorkerRowsContract(StoreContractBase):
         assert [one.age for one in await store.workers()] == [0.0, 0.5]
 
     async def test_workers_live_by_the_clock_of_the_store(self, store: Store) -> None:
-        """A clock that is set back makes nobody older than he is, and nobody younger than new."""
+        """A clock that is set back makes no worker older than it is, and none younger than new."""
         now = 1000.0
         store.use_clock(lambda: now)
         await store.beat(WorkerRecord("ada", "host-1", 11))
@@ -435,7 +429,7 @@ class WorkerRowsContract(StoreContractBase):
         assert 0.0 <= found.age < 60.0
 
     async def test_a_stranger_can_be_released(self, store: Store) -> None:
-        """Releasing a worker that is not there changes nothing."""
+        """Releasing an unknown worker changes nothing."""
         await store.release("nobody")
 
         assert await store.workers() == []

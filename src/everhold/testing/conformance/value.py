@@ -1,4 +1,4 @@
-"""What durable values promise: they land with the step, and versions never repeat."""
+"""Tests of durable values: they land with the step, and versions are never reused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ValueContract(StoreContractBase):
     """`value`, `keys`, and the writes of a change."""
 
     async def test_nothing_was_written(self, store: Store) -> None:
-        """A value that was never written is None, version 0."""
+        """A value that was never written is None, with version 0."""
         assert await store.value("n", "k") == (None, 0)
         assert await store.keys("n") == []
 
@@ -37,7 +37,7 @@ class ValueContract(StoreContractBase):
         assert seen == [(["one"], 1), (["two"], 2), (None, 3), (["four"], 4)]
 
     async def test_null_is_a_value(self, store: Store) -> None:
-        """A stored null is not the same as nothing."""
+        """A stored null differs from a missing value."""
         await commit_touch(
             store, await commit_start(store, "s-1"), writes=[ValueWrite("n", "k", [None], 0)]
         )
@@ -46,7 +46,7 @@ class ValueContract(StoreContractBase):
         assert await store.keys("n") == ["k"]
 
     async def test_what_never_was_can_be_deleted(self, store: Store) -> None:
-        """Deleting nothing is a write too."""
+        """Deleting a missing value is a write too."""
         await commit_touch(
             store, await commit_start(store, "s-1"), writes=[ValueWrite("n", "k", None, 0)]
         )
@@ -55,9 +55,7 @@ class ValueContract(StoreContractBase):
         assert await store.keys("n") == []
 
     async def test_keys_are_in_order(self, store: Store) -> None:
-        """The keys of one namespace in the order of their signs; deleted ones are not among
-        them.
-        """
+        """The keys of one namespace in character order, without deleted ones."""
         writes = [
             ValueWrite("n", key, [1], 0)
             for key in ("b", "a", "é", "B", "a\0", "z", "🦉", "", "\uffff")
@@ -72,7 +70,7 @@ class ValueContract(StoreContractBase):
         assert await store.keys("n") == ["", "B", "a", "a\0", "b", "é", "\uffff", "🦉"]
 
     async def test_namespaces_are_apart(self, store: Store) -> None:
-        """The same key in two namespaces is two values."""
+        """The same key in two namespaces names two values."""
         writes = [ValueWrite("m", "k", ["m"], 0), ValueWrite("n", "k", ["n"], 0)]
 
         await commit_touch(store, await commit_start(store, "s-1"), writes=writes)
@@ -83,7 +81,7 @@ class ValueContract(StoreContractBase):
         )
 
     async def test_sessions_share_values(self, store: Store) -> None:
-        """What one session writes another reads and writes on."""
+        """A session can read and overwrite a value that another has written."""
         one, two = await commit_start(store, "s-1"), await commit_start(store, "s-2")
         await commit_touch(store, one, writes=[ValueWrite("n", "k", [1], 0)])
 
@@ -111,7 +109,7 @@ class ValueContract(StoreContractBase):
         assert await store.value("n", "k") == ([2], 2)
 
     async def test_a_deleted_value_is_remembered(self, store: Store) -> None:
-        """Who never saw a value that came and went is overtaken: its version is not 0 again."""
+        """A writer that missed a deleted value is overtaken: the version does not restart at 0."""
         record = await commit_touch(
             store, await commit_start(store, "s-1"), writes=[ValueWrite("n", "k", [1], 0)]
         )
@@ -123,7 +121,7 @@ class ValueContract(StoreContractBase):
         assert await store.value("n", "k") == (None, 2)
 
     async def test_values_land_with_the_step(self, store: Store) -> None:
-        """A step and what it wrote are there together."""
+        """A step and its writes become visible together."""
         record = await commit_start(store, "s-1", make_query(0))
 
         await commit_step(store, record, answers={0: "a"}, writes=[ValueWrite("n", "k", ["a"], 0)])
