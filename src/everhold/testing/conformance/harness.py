@@ -69,7 +69,7 @@ class StoreContractBase:
     @pytest.fixture
     def open_store(self) -> OpenStore:
         raise NotImplementedError(
-            "say how to make your store: a fixture that returns a function without arguments"
+            "define the fixture open_store: it returns a function without arguments that makes a store"
         )
 
     @pytest.fixture

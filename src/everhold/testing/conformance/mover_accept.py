@@ -1,4 +1,4 @@
-"""Accepted, moved, delivered: starts, answers and signals that come through a front without the
+"""Tests of accepted input: starts, answers and signals through a front, with or without the
 program.
 """
 
@@ -32,7 +32,7 @@ class MoverAcceptContract(MoverContractBase):
     # ---- starts
 
     async def test_a_session_is_started(self, fleet: Fleet) -> None:
-        """A session that a front accepted is begun by a mover, and its calls are made."""
+        """A mover starts a session that a front accepted, and runs its calls."""
         await fleet.movers()
 
         session = await fleet.begin(errands(name="a", count=3))
@@ -40,7 +40,7 @@ class MoverAcceptContract(MoverContractBase):
         assert (await fleet.finish(session)).result == ["a-0", "a-1", "a-2"]
 
     async def test_a_session_is_accepted_before_there_is_a_mover(self, fleet: Fleet) -> None:
-        """It waits, and is begun by the first mover."""
+        """It waits, and the first mover starts it."""
         session = await fleet.begin(errands(name="a"))
         assert (await fleet.status(session)).state == "running"
 
@@ -49,7 +49,7 @@ class MoverAcceptContract(MoverContractBase):
         assert (await fleet.finish(session)).result == ["a-0"]
 
     async def test_many_sessions_are_started(self, fleet: Fleet) -> None:
-        """Each of them ends, and each call is made once."""
+        """Each of them ends, and each call runs once."""
         await fleet.movers()
 
         sessions = [await fleet.begin(errands(name=f"n{number}", count=2)) for number in range(20)]
@@ -61,7 +61,9 @@ class MoverAcceptContract(MoverContractBase):
         assert set(EFFECT_LOG.once.values()) == {1}
 
     async def test_a_taken_key(self, fleet: Fleet) -> None:
-        """The same start under the same key is the same session; another one is refused."""
+        """The same start under the same key returns the same session; a different start is
+        refused.
+        """
         mover, *_ = await fleet.movers()
 
         session = await fleet.begin(errands(name="a"), key="mine")
@@ -76,7 +78,7 @@ class MoverAcceptContract(MoverContractBase):
         assert EFFECT_LOG.begun == {"a-0": 1}
 
     async def test_one_key_at_once(self, fleet: Fleet) -> None:
-        """Of many starts under one key, one makes the session, and all name it."""
+        """Of many concurrent starts under one key one creates the session, and all return it."""
         movers = await fleet.movers()
 
         found = await asyncio.gather(
@@ -90,7 +92,7 @@ class MoverAcceptContract(MoverContractBase):
     # ---- answers
 
     async def test_a_session_pauses(self, fleet: Fleet) -> None:
-        """Each process sees what it waits for, and nobody takes it up."""
+        """Each process sees its open question, and no mover claims it."""
         places = [*await fleet.movers(), await fleet.front()]
         session = await fleet.begin(asks(name="a"))
 
@@ -105,7 +107,7 @@ class MoverAcceptContract(MoverContractBase):
         fleet.left.add(session)
 
     async def test_an_answer(self, fleet: Fleet) -> None:
-        """It is acknowledged without the program, and delivered where the program is."""
+        """It is acknowledged without the program, and delivered by a process with the program."""
         await fleet.movers()
         front = await fleet.front()
         session = await fleet.begin(asks(name="a"))
@@ -118,7 +120,7 @@ class MoverAcceptContract(MoverContractBase):
         assert (await fleet.finish(session)).result == ["1", "a", "2"]
 
     async def test_an_answer_where_the_program_is(self, fleet: Fleet) -> None:
-        """A mover that takes an answer itself makes the step at once."""
+        """A mover that accepts an answer itself makes the step at once."""
         mover, *_ = await fleet.movers()
         session = await fleet.begin(asks(name="a"))
 
@@ -130,7 +132,7 @@ class MoverAcceptContract(MoverContractBase):
         assert (await fleet.finish(session)).result == ["1", "a", "2"]
 
     async def test_a_partial_batch(self, fleet: Fleet) -> None:
-        """What is answered of a batch is answered; the rest stays open, and the last answer ends
+        """Some answers of a batch are recorded, the others stay open, and the last answer ends
         it.
         """
         await fleet.movers()
@@ -148,8 +150,8 @@ class MoverAcceptContract(MoverContractBase):
 
     @pytest.mark.parametrize("moves", [False, True], ids=["accepted", "delivered"])
     async def test_a_duplicate_answer(self, fleet: Fleet, moves: bool) -> None:
-        """The same again changes nothing, another is a conflict; before the first is delivered and
-        after.
+        """The same answer again changes nothing, another is a conflict, before and after
+        delivery.
         """
         front, mover = await fleet.front(), await fleet.mover()
         session = await fleet.begin(batch(size=2))
@@ -176,7 +178,7 @@ class MoverAcceptContract(MoverContractBase):
         return (await (await fleet.front()).store.load(session)).head.mail == 0
 
     async def test_answers_from_everywhere_at_once(self, fleet: Fleet) -> None:
-        """Each process gives the same answers: the session receives each once."""
+        """Every process gives the same answers: the session receives each once."""
         places = [*await fleet.movers(), await fleet.front(), await fleet.front(programs=True)]
         session = await fleet.begin(batch(size=6))
         asked = await fleet.asked(session, *(f"number {number}?" for number in range(6)))
@@ -194,7 +196,7 @@ class MoverAcceptContract(MoverContractBase):
         ]
 
     async def test_an_answer_beside_a_running_effect(self, fleet: Fleet) -> None:
-        """It is delivered while the effect still runs, and what follows from it is done."""
+        """It is delivered while the effect still runs, and the program continues."""
         await fleet.movers()
         EFFECT_LOG.hold("a")
         session = await fleet.begin(beside(name="a"))
@@ -209,8 +211,8 @@ class MoverAcceptContract(MoverContractBase):
         assert (await fleet.finish(session)).result == ["now", "a-heard", "a"]
 
     async def test_an_approval(self, fleet: Fleet) -> None:
-        """A person answers it through a front without the program, where it is in the inbox under
-        its addressee.
+        """A person answers it through a front without the program; its inbox lists it under the
+        addressee.
         """
         await fleet.movers()
         front = await fleet.front()
@@ -226,8 +228,8 @@ class MoverAcceptContract(MoverContractBase):
 
     @pytest.mark.parametrize("programs", [False, True], ids=["without", "with"])
     async def test_signals_before_they_are_asked(self, fleet: Fleet, programs: bool) -> None:
-        """They are kept, equal ones too, and received in the order sent; from a front with and
-        without the program.
+        """They are kept, also equal ones, and received in order; from a front with or without the
+        program.
         """
         await fleet.movers()
         front = await fleet.front(programs=programs)
@@ -242,7 +244,7 @@ class MoverAcceptContract(MoverContractBase):
 
     @pytest.mark.parametrize("programs", [False, True], ids=["without", "with"])
     async def test_signals_after_they_are_asked(self, fleet: Fleet, programs: bool) -> None:
-        """Each that is acknowledged is received, also where several come before the first is
+        """Each acknowledged signal is received, also if several arrive before the first is
         delivered.
         """
         await fleet.movers()
@@ -256,7 +258,7 @@ class MoverAcceptContract(MoverContractBase):
         assert (await fleet.finish(session)).result == ["a", "a", "b", "a", "a"]
 
     async def test_signals_before_there_is_a_mover(self, fleet: Fleet) -> None:
-        """They are kept for a session that has not begun."""
+        """They are kept for a session that has not started."""
         front = await fleet.front()
         session = await fleet.begin(hears(count=3))
         for value in (1, 1, 2):
@@ -267,7 +269,7 @@ class MoverAcceptContract(MoverContractBase):
         assert (await fleet.finish(session)).result == [1, 1, 2]
 
     async def test_signals_from_everywhere_at_once(self, fleet: Fleet) -> None:
-        """So many are received as were acknowledged, and those of each sender in its order."""
+        """Exactly the acknowledged signals are received, in the order of each sender."""
         senders = [*await fleet.movers(), await fleet.front(), await fleet.front(programs=True)]
         session = await fleet.begin(hears(count=5 * len(senders)))
 
@@ -284,9 +286,7 @@ class MoverAcceptContract(MoverContractBase):
     async def test_a_signal_that_nobody_waits_for_leaves_a_session_as_it_is(
         self, fleet: Fleet
     ) -> None:
-        """It stays accepted beside the question that is open; after the end, signals are
-        refused.
-        """
+        """It stays accepted beside the open question; after the end, signals are refused."""
         await fleet.movers()
         front = await fleet.front()
         session = await fleet.begin(asks(name="a"))
@@ -304,13 +304,13 @@ class MoverAcceptContract(MoverContractBase):
 
 
 class MissingCodeContract(MoverContractBase):
-    """Programs, models and code that differ from process to process."""
+    """Programs, models and code versions that differ between processes."""
 
     # ---- programs
 
     async def test_a_program_absent_here_and_present_there(self, fleet: Fleet) -> None:
-        """A mover that lacks it leaves the session to one that has it, and works for others
-        meanwhile.
+        """A mover without the program leaves the session to one with it, and moves other
+        sessions.
         """
         lacks = await fleet.mover(without=[asks])
         session = await fleet.begin(asks(name="a"))
@@ -326,7 +326,7 @@ class MissingCodeContract(MoverContractBase):
         assert (await fleet.finish(session)).result == ["a first?", "a", "a second?"]
 
     async def test_a_program_absent_where_signals_come(self, fleet: Fleet) -> None:
-        """A mover that lacks it keeps what comes, and the other one delivers it."""
+        """A mover without the program stores the signals, and another one delivers them."""
         lacks, _ = await fleet.mover(without=[hears]), await fleet.mover()
         session = await fleet.begin(hears(count=4))
         await fleet.asked(session, "")
@@ -337,9 +337,7 @@ class MissingCodeContract(MoverContractBase):
         assert (await fleet.finish(session)).result == [1, 1, 2, 1]
 
     async def test_a_program_that_is_absent_is_not_offered_again(self, fleet: Fleet) -> None:
-        """A mover that lacks it does not try again and again while nothing happens to the
-        session.
-        """
+        """A mover without the program does not try again while the session does not change."""
         lacks = await fleet.mover(without=[asks])
         session = await fleet.begin(asks(name="a"))
         await fleet.until(lambda: lacks.gave_up(session))
@@ -354,7 +352,7 @@ class MissingCodeContract(MoverContractBase):
     # ---- models
 
     async def test_a_model_absent_here_and_present_there(self, fleet: Fleet) -> None:
-        """A session that was begun where there is no model is answered where there is one."""
+        """A process with a model answers a session that was started by one without."""
         model = StampingModel()
         front = await fleet.front(programs=True)
         mover, *_ = await fleet.movers(llm=model)
@@ -369,9 +367,7 @@ class MissingCodeContract(MoverContractBase):
         assert sorted(model.asked) == [f"number {number}?" for number in range(3)]
 
     async def test_a_model_that_comes_later(self, fleet: Fleet) -> None:
-        """A question that was parked before there was a model is answered when there is one,
-        once.
-        """
+        """A question that was parked without a model is answered once a model is there, once."""
         without = await fleet.mover()
         session = await fleet.begin(batch(size=2), key="mine")
         await fleet.asked(session, "number 0?", "number 1?")
@@ -389,7 +385,7 @@ class MissingCodeContract(MoverContractBase):
         assert len(model.asked) == 2
 
     async def test_a_model_that_cannot_answer_is_asked_once(self, fleet: Fleet) -> None:
-        """Its question stays open for others; it is not asked again at each look."""
+        """Its question stays open for others; the same model is not asked again at each poll."""
         asked: list[str] = []
 
         async def unconfigured(query: Query) -> str:
@@ -411,9 +407,7 @@ class MissingCodeContract(MoverContractBase):
         assert (await fleet.finish(session)).result == ["answer to number 0?"]
 
     async def test_a_host_answers_its_own_session(self, fleet: Fleet) -> None:
-        """Beside movers with a model, a session that says "outside" is answered by nobody but its
-        host.
-        """
+        """Movers with a model never answer a session that is answered outside."""
         model = StampingModel()
         await fleet.movers(llm=model)
         host = await fleet.front(programs=True, llm=None)
@@ -431,9 +425,7 @@ class MissingCodeContract(MoverContractBase):
         assert set(model.asked) == {"number 0?"}
 
     async def test_calls_of_a_host_session_are_made_by_movers(self, fleet: Fleet) -> None:
-        """Only questions to models are its host's: what it left to be done is done, and its
-        questions stay.
-        """
+        """Movers run its calls; only its model questions stay for the host."""
         model = StampingModel()
         host = await fleet.front(programs=True, llm=None)
         host.engine.serving.leaving = True  # its calls are left to others
@@ -451,8 +443,8 @@ class MissingCodeContract(MoverContractBase):
     # ---- code
 
     async def test_divergence(self, fleet: Fleet) -> None:
-        """Where the code has changed, a session stays as it is, and what comes for it; rolled back,
-        it goes on.
+        """A session whose code has changed stays as it is, with its queued input; after a rollback
+        it resumes.
         """
         before = make_edition("same")
         after = make_edition("other")
@@ -473,7 +465,7 @@ class MissingCodeContract(MoverContractBase):
         assert (await fleet.finish(session)).result == ["yes", "a", "a-after"]
 
     async def test_two_editions_at_once(self, fleet: Fleet) -> None:
-        """While a deploy goes round, each session goes on where its code is."""
+        """During a deploy each session moves in a process with its code."""
         before = make_edition("same")
         after = make_edition("other")
         old, front = await fleet.mover(editions={before.ref: before}), await fleet.front()
@@ -491,8 +483,8 @@ class MissingCodeContract(MoverContractBase):
         assert (await fleet.finish(session)).result == ["True", "", "b-after"]
 
     async def test_an_outcome_while_the_code_diverges_is_kept(self, fleet: Fleet) -> None:
-        """A call that ends where its program diverged is recorded; rolled back, the program resumes
-        with it.
+        """The outcome of a call whose program diverged is recorded; after a rollback the program
+        resumes with it.
         """
         before = make_edition("same")
         after = make_edition("other")

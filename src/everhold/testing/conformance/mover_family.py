@@ -1,5 +1,5 @@
-"""Sessions that concern each other, and conversations: children, background programs, retries,
-forks, inputs.
+"""Tests of related sessions and conversations: children, background programs, retries, forks,
+inputs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class MoverFamilyContract(MoverContractBase):
     """Children, background programs, retries, forks, conversations."""
 
     async def _child(self, fleet: Fleet, session: str) -> str:
-        """The child of a session, as soon as it is there."""
+        """Wait for the child of a session."""
         front = await fleet.front()
         (found,) = await fleet.until(lambda: front.sessions(parent=session))
         return str(found.session_id)
 
     async def test_a_child_ends(self, fleet: Fleet) -> None:
-        """Its parent goes on with what it returned."""
+        """Its parent resumes with its result."""
         await fleet.movers()
 
         session = await fleet.begin(parent(name="a", how="ends"))
@@ -37,7 +37,7 @@ class MoverFamilyContract(MoverContractBase):
         assert (await fleet.finish(session)).result == ["a-0", "a-parent"]
 
     async def test_a_child_fails(self, fleet: Fleet) -> None:
-        """Its parent is told so, and goes on."""
+        """Its parent gets the error, and resumes."""
         await fleet.movers()
 
         session = await fleet.begin(parent(name="a", how="fails"))
@@ -46,7 +46,7 @@ class MoverFamilyContract(MoverContractBase):
         assert (await fleet.status(await self._child(fleet, session))).state == SessionState.FAILED
 
     async def test_a_child_is_cancelled(self, fleet: Fleet) -> None:
-        """By a front without the program: its parent is told so, and goes on."""
+        """By a front without the program: its parent gets the error, and resumes."""
         await fleet.movers()
         session = await fleet.begin(parent(name="a", how="asks"))
         child = await self._child(fleet, session)
@@ -57,7 +57,7 @@ class MoverFamilyContract(MoverContractBase):
         assert (await fleet.finish(session)).result == ["child failed", "a-parent"]
 
     async def test_a_child_is_cancelled_with_its_parent(self, fleet: Fleet) -> None:
-        """Whoever cancels the parent, the child ends."""
+        """Cancelling the parent ends the child, whichever process cancels."""
         await fleet.movers()
         session = await fleet.begin(parent(name="a", how="asks"))
         child = await self._child(fleet, session)
@@ -68,7 +68,7 @@ class MoverFamilyContract(MoverContractBase):
         assert (await fleet.finish(child)).state == SessionState.CANCELLED
 
     async def test_a_child_is_answered(self, fleet: Fleet) -> None:
-        """Its questions are in the inbox like others, and its end reaches its parent."""
+        """The inbox lists its questions like others, and its end reaches its parent."""
         await fleet.movers()
         front = await fleet.front()
         session = await fleet.begin(parent(name="a", how="asks"))
@@ -91,7 +91,7 @@ class MoverFamilyContract(MoverContractBase):
     # ---- the journal as a tape
 
     async def test_a_program_error_and_retry(self, fleet: Fleet) -> None:
-        """The error ends the session; after a fix, a retry goes on from there, and nothing is done
+        """The error ends the session; after a fix, a retry resumes from there, and nothing runs
         twice.
         """
         broken = make_edition("broken")
@@ -111,7 +111,7 @@ class MoverFamilyContract(MoverContractBase):
         assert (await fleet.finish(session)).result == ["yes", "a", "a-after"]
 
     async def test_a_fork(self, fleet: Fleet) -> None:
-        """It shares what came before, and each goes on by itself."""
+        """It shares the earlier steps, and both continue separately."""
         mover, *_ = await fleet.movers()
         front = await fleet.front()
         session = await fleet.begin(asks(name="a"))
@@ -129,7 +129,7 @@ class MoverFamilyContract(MoverContractBase):
         assert EFFECT_LOG.begun["a"] == 1
 
     async def test_a_fork_does_not_receive_signals_of_its_origin(self, fleet: Fleet) -> None:
-        """A signal that was accepted and not received is the session's to which it was sent."""
+        """An accepted but unreceived signal belongs to the session it was sent to."""
         mover, *_ = await fleet.movers()
         front = await fleet.front()
         session = await fleet.begin(hears(count=1, first="ready?"))
@@ -149,7 +149,7 @@ class MoverFamilyContract(MoverContractBase):
     # ---- conversations
 
     async def test_an_input_while_a_turn_runs(self, fleet: Fleet) -> None:
-        """It is accepted at once, waits for the turn that runs, and is the next turn, once."""
+        """It is accepted at once, waits for the running turn, and becomes the next turn, once."""
         await fleet.movers(llm=StampingModel())
         front = await fleet.front(programs=True)
         EFFECT_LOG.hold("paper 1")
@@ -169,7 +169,7 @@ class MoverFamilyContract(MoverContractBase):
         assert await session.intake() == []
 
     async def test_an_input_for_the_turn_that_runs(self, fleet: Fleet) -> None:
-        """It enters that turn at its next checkpoint, though its tool runs in another process."""
+        """It enters that turn at its next checkpoint, although its tool runs in another process."""
         await fleet.movers(llm=StampingModel())
         front = await fleet.front(programs=True)
         EFFECT_LOG.hold("paper 1")
@@ -190,9 +190,7 @@ class MoverFamilyContract(MoverContractBase):
     async def test_a_conversation_whose_session_is_cancelled_fails_what_waits(
         self, fleet: Fleet
     ) -> None:
-        """An input that waits for a turn that never ends is told so; nothing is left to be
-        moved.
-        """
+        """An input that waits for a turn that never ends fails with the reason; no move is left."""
         await fleet.movers(llm=StampingModel())
         front = await fleet.front(programs=True)
         EFFECT_LOG.hold("paper 1")

@@ -1,7 +1,7 @@
-"""Faults: requests that are doubled or lost, two movers at once, a store that is away, movers that
-die, poison.
+"""Tests of faults and stops: duplicated or lost requests, an unavailable store, movers that die,
+cancellation.
 
-Whatever happens, the stories that run meanwhile come to their end, and `Fleet` judges the rest.
+In each test the running stories must reach their end, and `Fleet` checks the rest.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from everhold.testing.conformance.mover_programs import (
 
 
 async def begin_stories(fleet: Fleet, count: int) -> dict[str, str]:
-    """Stories that were accepted, and the signal of each: session by name."""
+    """Start stories through a front, and send the signal of each; session by name."""
     front = await fleet.front()
     sessions = {
         f"n{number}": await fleet.begin(story(name=f"n{number}")) for number in range(count)
@@ -55,7 +55,7 @@ async def begin_stories(fleet: Fleet, count: int) -> dict[str, str]:
 async def approve_until_ended(
     fleet: Fleet, sessions: dict[str, str], meanwhile: Any = None
 ) -> dict[str, Finished]:
-    """Approve what is asked, and let time pass, until all have ended; returns how."""
+    """Answer approvals and advance the clock until all have ended; returns the outcomes."""
     front = await fleet.front()
     ends: dict[str, Finished] = {}
 
@@ -74,17 +74,17 @@ async def approve_until_ended(
 
 
 def assert_expected_stories(ends: dict[str, Finished]) -> None:
-    """Each story returned what it returns where nothing is unknown."""
+    """Assert that each story returned its normal result."""
     assert {name: end.result for name, end in ends.items()} == {
         name: expect_story_result(name) for name in ends
     }
 
 
 class MoverFaultContract(MoverContractBase):
-    """What goes wrong on the way."""
+    """Faults between accepting and moving."""
 
     async def test_stories_without_a_fault(self, fleet: Fleet) -> None:
-        """What the other tests of this room compare with."""
+        """The baseline for the other tests of this class."""
         await fleet.movers(llm=StampingModel())
 
         assert_expected_stories(await approve_until_ended(fleet, await begin_stories(fleet, 4)))
@@ -92,7 +92,7 @@ class MoverFaultContract(MoverContractBase):
     # ---- requests for moves
 
     async def test_requests_are_doubled(self, fleet: Fleet) -> None:
-        """Each request comes five times: nothing is done twice."""
+        """Each request arrives five times: nothing runs twice."""
 
         def five_times(send: Send) -> Send:
             def sends(session_id: str, *, at: float | None = None) -> None:
@@ -107,7 +107,7 @@ class MoverFaultContract(MoverContractBase):
 
     @pytest.mark.parametrize("seed", [1, 2])
     async def test_requests_are_lost(self, fleet: Fleet, seed: int) -> None:
-        """Three of ten never arrive: reconciliation finds what they were for."""
+        """Three of ten requests are lost: reconciliation finds their sessions."""
         dice = random.Random(seed)
 
         def sometimes(send: Send) -> Send:
@@ -130,9 +130,7 @@ class MoverFaultContract(MoverContractBase):
     # ---- two movers
 
     async def test_two_movers_on_one_session_at_once(self, fleet: Fleet) -> None:
-        """Both move it all the time, without regard for leases: the fence decides, and nothing is
-        done twice.
-        """
+        """Both move it all the time, ignoring leases: the fence decides, and nothing runs twice."""
         movers = [await fleet.mover(llm=StampingModel()) for _ in range(2)]
         sessions = await begin_stories(fleet, 2)
 
@@ -150,8 +148,8 @@ class MoverFaultContract(MoverContractBase):
 
     @pytest.mark.parametrize("rounds", [1, 8])
     async def test_the_store_is_away_for_a_while(self, fleet: Fleet, rounds: int) -> None:
-        """Four times every call of each mover fails for a while: then all goes on, and nothing is
-        unknown.
+        """Four times every call of each mover fails for a while: then all sessions resume, and
+        nothing is unknown.
         """
         movers = await fleet.movers(llm=StampingModel())
         sessions = await begin_stories(fleet, 3)
@@ -168,7 +166,7 @@ class MoverFaultContract(MoverContractBase):
         assert_expected_stories(ends)
 
     async def test_the_store_is_away_while_an_effect_ends(self, fleet: Fleet) -> None:
-        """Its outcome is kept until it can be written; the effect is not repeated."""
+        """Its outcome is kept until it can be written; the effect does not run again."""
         movers = await fleet.movers()
         EFFECT_LOG.hold("a-0")
         session = await fleet.begin(errands(name="a", count=2))
@@ -184,7 +182,7 @@ class MoverFaultContract(MoverContractBase):
         assert (await fleet.finish(session, tick=1.0)).result == ["a-0", "a-1"]
 
     async def test_the_store_is_away_for_a_front(self, fleet: Fleet) -> None:
-        """What was not acknowledged may be sent again; what was acknowledged is received, once."""
+        """Unacknowledged input can be sent again; acknowledged input is received once."""
         await fleet.movers()
         front, other = await fleet.front(), await fleet.front(programs=True)
         session = await fleet.begin(hears(count=3))
@@ -204,8 +202,8 @@ class MoverFaultContract(MoverContractBase):
 
     @pytest.mark.parametrize("when", ["before", "after"])
     async def test_a_mover_dies_at_each_of_its_commits(self, fleet: Fleet, when: str) -> None:
-        """Before it lands or between the commit and what follows: another goes on, and repeats
-        nothing for good.
+        """Before the commit lands, or right after it: another mover resumes, and no call with
+        rerun="never" runs twice.
         """
         commit = 0
         died = True
@@ -216,8 +214,8 @@ class MoverFaultContract(MoverContractBase):
         assert commit > 8
 
     async def _dies_at(self, fleet: Fleet, doomed: FleetRuntime, commit: int, when: str) -> bool:
-        """Tell a story with a mover that dies at this commit, and end it with another; False if it
-        made fewer.
+        """Run a story with a mover that dies at this commit, and end it with another; False if
+        there were fewer commits.
         """
         fatal = asyncio.Event()
 
@@ -244,7 +242,7 @@ class MoverFaultContract(MoverContractBase):
 
     @pytest.mark.parametrize("commits", [1, 3, 6])
     async def test_all_movers_die_at_once(self, fleet: Fleet, commits: int) -> None:
-        """The next ones end what they were at, and what was accepted while there was none."""
+        """New movers finish their sessions, and those that were accepted without a mover."""
         doomed = await fleet.movers(llm=StampingModel())
         sessions = await begin_stories(fleet, 3)
         await fleet.until(lambda: sum(mover.line.commits for mover in doomed) >= commits)
@@ -265,8 +263,8 @@ class MoverFaultContract(MoverContractBase):
         assert ends["late"].result == expect_story_result("late")
 
     async def test_a_mover_stands_still(self, fleet: Fleet) -> None:
-        """As after SIGSTOP: another takes over, and when it comes back, its outcome is refused and
-        it goes on.
+        """As after SIGSTOP: another takes over; when the first wakes up, its outcome is refused and
+        it continues.
         """
         still = await fleet.mover()
         EFFECT_LOG.hold("a-safe")
@@ -291,7 +289,7 @@ class MoverFaultContract(MoverContractBase):
         return EFFECT_LOG.begun["a-safe"] == times
 
     async def test_poison(self, fleet: Fleet) -> None:
-        """A session over which three movers died is failed, and does not take down the next one."""
+        """After three movers died on a session, it is failed, and the next mover survives."""
         EFFECT_LOG.hold("a-safe")
         session = await fleet.begin(lasts(name="a-safe"))
         for times in (1, 2, 3):
@@ -316,7 +314,7 @@ def _external(claim: str) -> Any:
 
 
 class ExternalEngineContract:
-    """What concerns an engine outside, such as a Restate server; there is none yet."""
+    """Tests for an external engine, such as a Restate server; there is none yet."""
 
     test_the_engine_is_killed = _external("It is killed and started again: every session ends.")
     test_the_engine_and_all_movers_are_killed = _external(
@@ -345,13 +343,13 @@ async def _canceller(fleet: Fleet, who: str, mover: FleetRuntime) -> FleetRuntim
 
 
 class MoverStopContract(MoverContractBase):
-    """Cancelling, leaving."""
+    """Cancellation and graceful stops."""
 
     # ---- cancelling
 
     @pytest.mark.parametrize("who", WHO)
     async def test_a_paused_session_is_cancelled(self, fleet: Fleet, who: str) -> None:
-        """It ends with the reason, whoever cancels it, and nothing is open any more."""
+        """It ends with the reason, whichever process cancels, and no question stays open."""
         mover, *_ = await fleet.movers()
         session = await fleet.begin(asks(name="a"))
         await fleet.asked(session, "a first?")
@@ -364,7 +362,7 @@ class MoverStopContract(MoverContractBase):
 
     @pytest.mark.parametrize("who", WHO)
     async def test_a_running_session_is_cancelled(self, fleet: Fleet, who: str) -> None:
-        """The effect is stopped, also when another process cancels, and nothing follows it."""
+        """The effect is stopped, also if another process cancels, and nothing follows it."""
         mover, *_ = await fleet.movers()
         EFFECT_LOG.hold("a-0")
         session = await fleet.begin(errands(name="a", count=2))
@@ -487,8 +485,8 @@ class MoverStopContract(MoverContractBase):
             assert (await fleet.finish(session)).result == [f"{name}-0", f"{name}-1"]
 
     async def test_a_caller_that_answers_is_cancelled(self, fleet: Fleet) -> None:
-        """At whatever await, in whatever process: the same answer again is taken, and the session
-        goes on.
+        """At any await, in any process: the same answer again is accepted, and the session
+        resumes.
         """
         places = [*await fleet.movers(), await fleet.front(), await fleet.front(programs=True)]
 
@@ -505,10 +503,10 @@ class MoverStopContract(MoverContractBase):
             assert (await fleet.finish(session)).result == ["yes", f"n{after}", "yes"]
 
     async def test_a_caller_that_signals_or_waits_is_cancelled(self, fleet: Fleet) -> None:
-        """What it sent is received once or never, whatever was acknowledged is received, and all
-        goes on.
+        """Its signal is received at most once, every acknowledged signal is received, and the
+        session resumes.
 
-        What was given up may still be sent later, after what was sent then.
+        A signal of a cancelled caller may still be sent later than signals that were sent after it.
         """
         places = [*await fleet.movers(), await fleet.front(), await fleet.front(programs=True)]
 

@@ -1,14 +1,15 @@
-"""A fleet: processes on one store, in this process. Movers move sessions by themselves, fronts only
-accept.
+"""A fleet: several processes on one store, simulated in this process, and the base of the mover
+tests.
 
     async with fleet:
         await fleet.movers()                                # as many as this fleet has
         session = await fleet.begin(errands(name="a"))      # accepted by a front that has no programs
         assert (await fleet.finish(session)).result == ["a-0"]
 
-Each process is a runtime with a line of its own to the store, which can be cut. All share one
-manual clock. When a fleet is closed, it checks that every session has ended, that nothing with
-rerun="never" was done twice, and that the store is sound.
+Movers move sessions by themselves; fronts only accept. Each process is a runtime with its own
+connection to the store, which a test can cut. All share one manual clock. When a fleet closes, it
+checks that every session has ended, that no call with rerun="never" ran twice, and that the store
+is sound.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ PACE: Final = 0.01
 
 
 class CuttableStore(StoreWrapper):
-    """One process's line to the store. It can be cut, and tells of its commits."""
+    """The store connection of one process. A test can cut it and observe its commits."""
 
     def __init__(self, store: Store, fleet: Fleet) -> None:
         super().__init__(store)
@@ -83,7 +84,7 @@ class CuttableStore(StoreWrapper):
         return found
 
     async def changed(self) -> bool:
-        """Whether another process wrote; a store that is one object for all of them cannot tell."""
+        """Whether another process wrote; unknown if all processes share one store object."""
         self._fail()
         found = await self.store.changed()
         if self._fleet.is_shared:
@@ -97,7 +98,7 @@ class CuttableStore(StoreWrapper):
 
 
 class FleetPrograms(KnownPrograms):
-    """The programs of a process that may lack some, or have other editions of them."""
+    """The programs of a process that may lack some, or have other versions of them."""
 
     def __init__(
         self, has_any: bool, without: Collection[Any], editions: Mapping[str, Any]
@@ -114,8 +115,8 @@ class FleetPrograms(KnownPrograms):
 
 
 class FleetRuntime(Runtime):
-    """A runtime that may lack programs, or have other editions of them, and remembers what its
-    moves came to.
+    """A runtime that may lack programs, or have other versions of them, and records the results of
+    its moves.
     """
 
     def __init__(
@@ -141,7 +142,7 @@ class FleetRuntime(Runtime):
         return found
 
     def gave_up(self, session_id: str) -> bool:
-        """Whether a move found that a session cannot go on here."""
+        """Whether a move found that this process cannot resume a session."""
         return any(each == session_id and found.absent is not None for each, found in self.moves)
 
 
@@ -150,7 +151,7 @@ Send = Callable[..., None]
 
 
 class Fleet:
-    """Processes on one store. A subclass says what makes a process a mover."""
+    """Processes on one store. A subclass defines what makes a process a mover."""
 
     size: ClassVar[int] = 1  # movers that `movers` opens
     # whether a mover takes up open model questions that it was not asked about
@@ -167,7 +168,7 @@ class Fleet:
 
     @property
     def is_shared(self) -> bool:
-        """Whether all processes have one and the same object as their store."""
+        """Whether all processes use the same store object."""
         return len({id(store) for store in self._stores}) < len(self._stores)
 
     # ---- what a mover is
@@ -194,7 +195,7 @@ class Fleet:
         send: Callable[[Send], Send] = lambda send: send,
         **options: Any,
     ) -> FleetRuntime:
-        """One more process that moves sessions."""
+        """Start one more process that moves sessions."""
         options |= self._makes()
         place = self._place(programs=True, without=without, editions=editions, **options)
         await self._set_out(place, send)
@@ -204,7 +205,7 @@ class Fleet:
         return [await self.mover(**options) for _ in range(self.size)]
 
     async def front(self, *, programs: bool = False, **options: Any) -> FleetRuntime:
-        """A process that accepts, and moves nothing by itself; `programs` says whether it has
+        """Start a process that accepts input but moves nothing; `programs` says whether it has
         any.
         """
         if not options and programs in self._fronts:
@@ -223,12 +224,12 @@ class Fleet:
         return place
 
     async def leave(self, place: FleetRuntime, grace: float = PATIENCE) -> None:
-        """Let a mover leave in good order."""
+        """Stop a mover gracefully."""
         self._places.remove(place)
         await self._call_off(place, grace)
 
     async def kill(self, place: FleetRuntime) -> None:
-        """End a process as SIGKILL does: it writes nothing more, and its time to live is over."""
+        """End a process as SIGKILL does: it writes nothing more, and its lease expires."""
         place.line.is_cut = True
         self._places.remove(place)
         self._killed.add(place.engine.presence.worker)
@@ -238,7 +239,7 @@ class Fleet:
     # ---- sessions
 
     async def begin(self, call: Call[Any], *, key: str | None = None, budget: Any = None) -> str:
-        """Have a session accepted by a front that has no programs."""
+        """Start a session through a front without programs."""
         front = await self.front()
         birth: Birth = front._birth(call, key, "", None, None, budget)
         await front.engine.accept(birth)
@@ -248,7 +249,7 @@ class Fleet:
         return await (await self.front()).status(session_id)
 
     async def finish(self, session_id: str, *, tick: float = 0.0) -> Finished:
-        """Wait until a session has ended; the clock advances by `tick` at each look."""
+        """Wait until a session has ended; the clock advances by `tick` at each poll."""
 
         async def ended() -> Finished | None:
             found = await self.status(session_id)
@@ -258,7 +259,7 @@ class Fleet:
         return found
 
     async def asked(self, session_id: str, *prompts: str) -> Paused:
-        """Wait until a session waits for exactly these questions."""
+        """Wait until exactly these questions of a session are open."""
 
         async def paused() -> Paused | None:
             found = await self.status(session_id)
@@ -269,7 +270,9 @@ class Fleet:
         return found
 
     async def until(self, what: Callable[[], Any | Awaitable[Any]], *, tick: float = 0.0) -> Any:
-        """Wait until something is so; returns it. The clock advances by `tick` at each look."""
+        """Wait until a condition returns a true value; returns it. The clock advances by `tick` at
+        each poll.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + PATIENCE
         while loop.time() < end:
@@ -311,8 +314,8 @@ class Fleet:
                 await self.leave(place, 0.0 if kind else PATIENCE)
 
     async def _judge(self) -> None:
-        """Every session has ended, nothing with rerun="never" was done twice, and the store is
-        sound.
+        """Assert that every session has ended, no call with rerun="never" ran twice, and the store
+        is sound.
         """
         front = await self.front()
         await self.until(self._all_ended, tick=1.0)
@@ -329,7 +332,7 @@ class Fleet:
 
 
 class LocalFleet(Fleet):
-    """A mover is a runtime by itself."""
+    """A fleet whose movers are plain runtimes."""
 
     def _makes(self) -> dict[str, Any]:
         return {"recover": True}
@@ -343,7 +346,7 @@ class LocalFleet(Fleet):
 
 
 class WorkerFleet(Fleet):
-    """Movers are runtimes that are workers."""
+    """A fleet whose movers are workers."""
 
     size = 2
     adopts = True
@@ -386,7 +389,9 @@ def _on_a_loop(test: Callable[..., Any]) -> Callable[..., None]:
 
 
 class MoverContractBase:
-    """The base of every room of the mover suite."""
+    """The base of every mover contract. Each async test runs on its own loop, with its own fleet
+    and effect log.
+    """
 
     def __init_subclass__(cls, **rest: Any) -> None:
         super().__init_subclass__(**rest)
@@ -397,7 +402,7 @@ class MoverContractBase:
     @pytest.fixture
     def open_fleet(self) -> OpenFleet:
         raise NotImplementedError(
-            "say how to make a fleet: a fixture that returns a function without arguments"
+            "define the fixture open_fleet: it returns a function without arguments that makes a Fleet"
         )
 
     @pytest.fixture

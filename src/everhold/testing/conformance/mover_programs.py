@@ -1,8 +1,8 @@
-"""The programs that the mover suite runs, and the world they act on.
+"""The programs that the mover tests run, and the log of their effects.
 
-A program acts on the world only by calls: `once` for calls with rerun="never", `act` for others.
-`EFFECT_LOG` counts how often each was begun, ended and stopped, and can hold one until a gate
-opens. It is new for each test.
+A program has effects only through calls: `once` for calls with rerun="never", `act` for others.
+`EFFECT_LOG` counts how often each call started, ended and was stopped, and can block a call until
+it is released. Each test gets a new one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNKNOWN = "unknown"
 
 
 class EffectLog:
-    """What was done outside."""
+    """The effects that ran, and gates that block them."""
 
     def __init__(self) -> None:
         self.begun: Counter[str] = Counter()
@@ -34,7 +34,7 @@ class EffectLog:
         self._gates: dict[str, asyncio.Event] = {}
 
     def hold(self, *names: str) -> None:
-        """Let these calls last until `free` is called."""
+        """Block these calls until `free` is called."""
         self._gates |= {name: asyncio.Event() for name in names}
 
     def free(self, *names: str) -> None:
@@ -57,18 +57,18 @@ EFFECT_LOG = EffectLog()
 
 
 def reset_effect_log() -> EffectLog:
-    """The world of the next test."""
+    """Make a new effect log for the next test."""
     EFFECT_LOG.__init__()  # type: ignore[misc]
     return EFFECT_LOG
 
 
 async def act(name: str) -> str:
-    """A call that may be repeated."""
+    """A call that may run again."""
     return await EFFECT_LOG.done(name)
 
 
 async def once(name: str) -> str:
-    """A call that is never repeated."""
+    """A call that never runs twice."""
     EFFECT_LOG.once[name] += 1
     return await EFFECT_LOG.done(name)
 
@@ -86,13 +86,13 @@ async def sure(ctx: Context, name: str) -> str:
 
 @program
 async def errands(ctx: Context, name: str, count: int = 1) -> list[str]:
-    """Calls, one after the other."""
+    """Several calls in sequence."""
     return [await sure(ctx, f"{name}-{number}") for number in range(count)]
 
 
 @program
 async def lasts(ctx: Context, name: str) -> str:
-    """A call that may be repeated."""
+    """A call that may run again and takes long."""
     return await ctx.call(act, name)
 
 
@@ -113,7 +113,7 @@ async def batch(ctx: Context, size: int) -> list[str]:
 
 @program
 async def beside(ctx: Context, name: str) -> list[str]:
-    """A call and a question at once; the answer is followed by another call."""
+    """A call and a question at the same time; another call follows the answer."""
     call = asyncio.ensure_future(sure(ctx, name))
     said = await ctx.llm(f"{name}?")
     heard = await sure(ctx, f"{name}-heard")
@@ -130,7 +130,7 @@ async def hears(ctx: Context, count: int, first: str = "") -> list[Any]:
 
 @program
 async def collects(ctx: Context, name: str, most: int = 10_000) -> list[Any]:
-    """Receives signals until one says "stop"; acts after each third one."""
+    """Receives signals until one is "stop"; calls `act` after every third."""
     found: list[Any] = []
     while len(found) < most and (one := await ctx.receive("news")) != "stop":
         found.append(one)
@@ -146,7 +146,7 @@ async def approves(ctx: Context, name: str) -> list[Any]:
 
 @program
 async def spends(ctx: Context) -> list[str]:
-    """Asks until its budget ends."""
+    """Asks until its budget is used up."""
     said: list[str] = []
     try:
         while len(said) < 10:
@@ -167,7 +167,7 @@ async def sleeps(ctx: Context, name: str, seconds: float) -> str:
 
 @program
 async def hurries(ctx: Context, seconds: float) -> str:
-    """A question that is withdrawn when the time is over."""
+    """A question that is withdrawn after a timeout."""
     try:
         async with asyncio.timeout(seconds):  # clock: a program's timer, on the fleet's own clock
             return await ctx.llm("quick?")
@@ -201,7 +201,7 @@ async def parent(ctx: Context, name: str, how: str) -> list[str]:
 
 @program
 async def starts(ctx: Context, name: str) -> list[Any]:
-    """Begins a program in the background, and hears how it ended."""
+    """Starts a background program, and receives its outcome."""
     await ctx.background(errands(name=name), title="the errand")
     heard = await ctx.receive("process")
     return [heard["title"], heard["state"], heard["value"]]
@@ -220,7 +220,9 @@ clerk = Agent(instructions="Stamp what you are given.", tools=[stamp], name="cle
 
 
 class StampingModel:
-    """Answers questions, has each named paper stamped, and remembers what it was asked."""
+    """A model that answers questions, calls the tool `stamp` for each named paper, and records its
+    prompts.
+    """
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -260,13 +262,13 @@ async def story(ctx: Context, name: str) -> list[Any]:
 
 
 def expect_story_result(name: str) -> list[Any]:
-    """What a story returns where nothing is unknown."""
+    """The result of a story if no outcome is unknown."""
     answer = f"answer to {name}?"
     return [f"{name}-never", answer, f"news for {name}", True, [f"{name}-child-0"], f"{name}-safe"]
 
 
 def is_fully_known(result: Any) -> Any:
-    """Whether nothing in a result is unknown."""
+    """Whether no outcome in a result is unknown."""
     return all(map(is_fully_known, result)) if isinstance(result, list) else result != UNKNOWN
 
 
@@ -274,7 +276,7 @@ def is_fully_known(result: Any) -> Any:
 
 
 def make_edition(way: str) -> Any:
-    """A program as it is before and after a change of its code; all editions have one reference."""
+    """Make a program as it is before or after a code change; all versions have one reference."""
 
     @program
     async def deployed(ctx: Context, name: str) -> list[str]:

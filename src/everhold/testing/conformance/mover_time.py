@@ -1,4 +1,4 @@
-"""What time moves: timers, expiries, effects that last, and budgets."""
+"""Tests of time: timers, expiries, long effects, and budgets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MoverTimeContract(MoverContractBase):
     """Timers, expiries, long effects, budgets."""
 
     async def _waits(self, fleet: Fleet, session: str) -> None:
-        """Wait until a session waits for its time."""
+        """Wait until a session waits for a timer."""
 
         async def waits() -> bool:
             found = await fleet.status(session)
@@ -32,7 +32,7 @@ class MoverTimeContract(MoverContractBase):
         await fleet.until(waits)
 
     async def test_a_timer(self, fleet: Fleet) -> None:
-        """It fires when its time has come, once."""
+        """It fires at its time, once."""
         await fleet.movers()
         session = await fleet.begin(sleeps(name="a", seconds=60))
         await self._waits(fleet, session)
@@ -43,7 +43,7 @@ class MoverTimeContract(MoverContractBase):
         assert (await fleet.finish(session)).result == "a"
 
     async def test_timers_fire_in_their_order(self, fleet: Fleet) -> None:
-        """An earlier time that is set later fires before."""
+        """A timer with an earlier time fires first, even if it was set later."""
         await fleet.movers()
         late = await fleet.begin(sleeps(name="late", seconds=90))
         await self._waits(fleet, late)
@@ -70,7 +70,9 @@ class MoverTimeContract(MoverContractBase):
         assert (await fleet.finish(session)).result == "a"
 
     async def test_a_timer_beaten_by_an_answer(self, fleet: Fleet) -> None:
-        """What was accepted in time counts, though no mover delivers it before the timer is due."""
+        """An answer that was accepted in time counts, even if no mover delivers it before the timer
+        is due.
+        """
         mover, front = await fleet.mover(), await fleet.front()
         early, late = [await fleet.begin(hurries(seconds=60)) for _ in range(2)]
         asked = [await fleet.asked(session, "quick?") for session in (early, late)]
@@ -86,8 +88,8 @@ class MoverTimeContract(MoverContractBase):
         assert (await fleet.finish(late)).result == "too late"
 
     async def test_an_answer_leaves_no_timer(self, fleet: Fleet) -> None:
-        """A session whose question was answered in time ends once, whatever the clock says
-        afterwards.
+        """A session whose question was answered in time ends once, whatever the clock does
+        later.
         """
         await fleet.movers()
         session = await fleet.begin(hurries(seconds=60))
@@ -101,7 +103,7 @@ class MoverTimeContract(MoverContractBase):
         assert (end.result, await fleet.status(session)) == ("in time", end)
 
     async def test_expiry_with_a_default(self, fleet: Fleet) -> None:
-        """The default counts as the answer; another one comes too late."""
+        """The default becomes the answer; another answer is too late."""
         await fleet.movers()
         front = await fleet.front()
         session = await fleet.begin(expires(seconds=60))
@@ -115,7 +117,7 @@ class MoverTimeContract(MoverContractBase):
         assert await front.inbox() == []
 
     async def test_an_effect_longer_than_a_slice(self, fleet: Fleet) -> None:
-        """It runs on where it was begun, however long that is: its mover says that it lives."""
+        """It continues where it started, however long it runs: its mover renews the lease."""
         await fleet.movers()
         EFFECT_LOG.hold("a-0")
         session = await fleet.begin(errands(name="a", count=2))
@@ -134,7 +136,7 @@ class MoverTimeContract(MoverContractBase):
         return bool(workers) and all(worker.age < TTL * 0.35 for worker in workers)
 
     async def test_a_budget(self, fleet: Fleet) -> None:
-        """It is counted across moves: no more is asked than it allows."""
+        """It counts across moves: the program cannot ask more than it allows."""
         model = StampingModel()
         await fleet.movers(llm=model)
 
