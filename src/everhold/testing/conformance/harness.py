@@ -69,7 +69,7 @@ class StoreContractBase:
     @pytest.fixture
     def open_store(self) -> OpenStore:
         raise NotImplementedError(
-            "define the fixture open_store: it returns a function without arguments that makes a store"
+            "define the fixture open_store; it returns a function that makes a store"
         )
 
     @pytest.fixture

@@ -376,7 +376,7 @@ class MoverStopContract(MoverContractBase):
 
     @pytest.mark.parametrize("who", WHO)
     async def test_a_session_is_cancelled_beside_an_effect(self, fleet: Fleet, who: str) -> None:
-        """One that waits for an answer and runs an effect ends, and the effect is stopped."""
+        """A session that waits for an answer and runs an effect ends, and the effect is stopped."""
         mover, *_ = await fleet.movers()
         EFFECT_LOG.hold("a")
         session = await fleet.begin(beside(name="a"))
@@ -389,7 +389,7 @@ class MoverStopContract(MoverContractBase):
         assert (await fleet.finish(session)).state == SessionState.CANCELLED
 
     async def test_a_session_that_nobody_has_begun_is_cancelled(self, fleet: Fleet) -> None:
-        """A mover that comes later begins nothing."""
+        """A later mover does not start it."""
         session = await fleet.begin(errands(name="a"))
 
         await (await fleet.front()).cancel(session, "enough")
@@ -402,7 +402,7 @@ class MoverStopContract(MoverContractBase):
     # ---- leaving
 
     async def test_leaving_hands_over(self, fleet: Fleet) -> None:
-        """What runs gets to its commit, what has not begun is begun by another, and nothing is
+        """Running calls finish and commit, another mover starts the rest, and nothing is
         unknown.
         """
         leaver = await fleet.mover()
@@ -419,7 +419,7 @@ class MoverStopContract(MoverContractBase):
         assert (await fleet.finish(session)).result == ["a-0", "a-1", "a-2"]
 
     async def test_leaving_while_another_is_there(self, fleet: Fleet) -> None:
-        """The other one takes over without being asked."""
+        """The other mover takes over by itself."""
         leaver, _ = await fleet.mover(), await fleet.mover()
         sessions = [await fleet.begin(errands(name=f"n{number}", count=6)) for number in range(6)]
         await fleet.until(lambda: len(EFFECT_LOG.begun) > 6)
@@ -430,9 +430,7 @@ class MoverStopContract(MoverContractBase):
             assert (await fleet.finish(session)).result == [f"n{number}-{k}" for k in range(6)]
 
     async def test_leaving_waits_no_longer_than_its_grace(self, fleet: Fleet) -> None:
-        """What does not end in time is stopped; whether it happened is unknown to whoever comes
-        next.
-        """
+        """A call that does not end in time is stopped; its outcome is unknown to the next mover."""
         leaver = await fleet.mover()
         EFFECT_LOG.hold("a-0")
         session = await fleet.begin(errands(name="a", count=2))
@@ -445,7 +443,7 @@ class MoverStopContract(MoverContractBase):
         assert EFFECT_LOG.stopped["a-0"] == 1
 
     async def test_what_is_accepted_while_a_mover_leaves(self, fleet: Fleet) -> None:
-        """It is delivered by the next one."""
+        """The next mover delivers it."""
         leaver, front = await fleet.mover(), await fleet.front()
         EFFECT_LOG.hold("a")
         session = await fleet.begin(beside(name="a"))
@@ -464,7 +462,7 @@ class MoverStopContract(MoverContractBase):
     # ---- callers that are cancelled
 
     async def _given_up(self, after: int, verb: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Call a verb, and cancel the call after so many turns of the loop."""
+        """Call a verb, and cancel the call after `turns` turns of the loop."""
         task = asyncio.ensure_future(verb())
         for _ in range(after):
             await asyncio.sleep(0)
@@ -472,9 +470,7 @@ class MoverStopContract(MoverContractBase):
         await asyncio.gather(task, return_exceptions=True)
 
     async def test_a_caller_that_starts_is_cancelled(self, fleet: Fleet) -> None:
-        """At whatever await: under its key the session is begun once, ends, and its call is made
-        once.
-        """
+        """At any await: under its key one session starts, ends, and runs its call once."""
         mover, *_ = await fleet.movers()
 
         for after in range(12):

@@ -402,7 +402,7 @@ class MoverContractBase:
     @pytest.fixture
     def open_fleet(self) -> OpenFleet:
         raise NotImplementedError(
-            "define the fixture open_fleet: it returns a function without arguments that makes a Fleet"
+            "define the fixture open_fleet; it returns a function that makes a Fleet"
         )
 
     @pytest.fixture
