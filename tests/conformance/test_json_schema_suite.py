@@ -116,7 +116,7 @@ def refused_for(schema):
     try:
         check_schema(schema)
     except BadSchema as error:
-        named = re.search(r"the keyword '([^']+)' is not one", str(error)) or re.search(
+        named = re.search(r"support the keyword '([^']+)'", str(error)) or re.search(
             r"\.([^. ]+) cannot", str(error)
         )
         assert named, error

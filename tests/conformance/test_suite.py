@@ -296,12 +296,12 @@ async def _deaf(self, **wanted):
 
 
 async def _carefree(self, session_id, act, *, named=(), **more):
-    door = self._doors.setdefault(session_id, MemoryIntake())
-    given = door.look(session_id, self._head(session_id), self.now(), named, **more)
+    held = self._intakes.setdefault(session_id, MemoryIntake())
+    given = held.read(session_id, self._known(session_id).head, self.now(), named, **more)
     try:
         return act(given)
     finally:
-        door.take(given)
+        held.write(given)
 
 
 async def _sleepy(self, session_id, act, **more):
@@ -334,13 +334,13 @@ async def _before(self, change, fence):
 
 
 async def _greedy(self, owner, ttl):
-    owners = {door.lease.owner for door in self._doors.values() if door.lease is not None}
+    owners = {door.lease.owner for door in self._intakes.values() if door.lease is not None}
     return [id for each in owners for id in await MemoryStore.keep(self, each, ttl)]
 
 
 async def _blind(self, now, living, *, parked=False, limit=100):
     found = await MemoryStore.unmoved(self, now, living, parked=parked, limit=limit)
-    return [one for one in found if not self._head(one.id).ended]
+    return [one for one in found if not self._known(one.id).head.ended]
 
 
 async def _hasty(self, duties):
@@ -385,6 +385,8 @@ def test_a_broken_store_is_found(store, tmp_path):
         if inspect.signature(TESTS[name]).parameters.keys() == {"self", "store"}:
             try:
                 getattr(room, name)(store=store())
+            except AttributeError:  # a mistake in the broken store itself would prove nothing
+                raise
             except (Exception, pytest.fail.Exception):
                 failed.append(name)
 

@@ -433,7 +433,7 @@ def impossible(item):
     return msgspec.structs.replace(item, hold=ItemHold("i-1-9", "c", 9))
 
 
-NEVER = StoreProblem("s-1", "hold", "item 1 is held under lease 9, and the last one was 1")
+NEVER = StoreProblem("s-1", "hold", "item 1 is claimed under lease 9, but the last lease is 1")
 
 
 async def test_a_claim_of_a_lease_that_never_was_is_found(tmp_path):
@@ -463,7 +463,7 @@ async def test_a_claim_of_a_lease_that_never_was_is_found_in_memory():
     """LE8, QW15: And an item with a number that nobody has given."""
     store = MemoryStore()
     await furnished(store)
-    door = store._doors["s-1"]
+    door = store._intakes["s-1"]
     door.items["i-1"] = impossible(door.items["i-1"])
     assert await store.maintenance.verify() == [NEVER]
 

@@ -67,7 +67,7 @@ class SessionNotFound(UsageError):
     """The store in memory has no such session."""
 
     code = "envelope_session_not_found"
-    hint = "Create it, or load it from an adapter and adopt it."
+    hint = "Create it with `create`, or load it with `load` and add it with `adopt`."
 
     def __init__(self, session_id: object) -> None:
         super().__init__(f"session not found: {session_id}")
@@ -90,7 +90,7 @@ class SerializeFailed(UsageError):
     """A session holds a value that JSON or fluers cannot represent; nothing was written."""
 
     code = "envelope_serialize_failed"
-    hint = "Nothing was written; the place that is named needs another value."
+    hint = "Nothing was written. Change the value at the named path."
 
     def __init__(self, session_id: object, cause: str) -> None:
         super().__init__(f"failed to serialize session `{session_id}`: {cause}")
@@ -102,7 +102,7 @@ class DeserializeFailed(StoreError):
     """The stored value is not an envelope."""
 
     code = "envelope_deserialize_failed"
-    hint = "What was kept under this id is not an envelope; restore it from a copy."
+    hint = "Restore the envelope from a backup."
 
     def __init__(self, session_id: object, cause: str) -> None:
         super().__init__(f"failed to deserialize session `{session_id}`: {cause}")
@@ -114,7 +114,7 @@ class UnsupportedVersion(StoreError):
     """The envelope has another version."""
 
     code = "envelope_unsupported_version"
-    hint = "Another program wrote this envelope; read it with that one, or upgrade everhold."
+    hint = "Another program wrote this envelope. Read it with that program, or upgrade everhold."
 
     def __init__(self, found: int, session_id: object, expected: int) -> None:
         super().__init__(
@@ -127,7 +127,7 @@ class FileFailed(StoreError):
     """A file operation failed, or a file holds no JSON."""
 
     code = "envelope_file_failed"
-    hint = "The file as it was before is still in place."
+    hint = "The previous file is unchanged."
 
     def __init__(self, action: str, path: object, cause: str) -> None:
         super().__init__(f"failed to {action} `{path}`: {cause}")

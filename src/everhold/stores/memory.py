@@ -120,7 +120,7 @@ class _Session:
     def place(self) -> tuple[float, str]:
         return (self.birth.created_at, self.birth.id)
 
-    def taken(self) -> set[int]:
+    def handled_queries(self) -> set[int]:
         """The queries that a queued answer or a worker already handles."""
         answered = (
             loads(post.body)["q"] for post in self.letters.values() if post.kind == "answer"
@@ -138,7 +138,7 @@ class MemoryIntake:
         self.seq = 0
         self.items: dict[str, IntakeItem] = {}
 
-    def look(
+    def read(
         self,
         session_id: str,
         head: Head,
@@ -163,7 +163,7 @@ class MemoryIntake:
             only=only,
         )
 
-    def take(self, intake: Intake) -> None:
+    def write(self, intake: Intake) -> None:
         """Stores the changes as a file would: everything is checked before anything is written."""
         fresh = {
             id: None if item is None else read_item(make_item_row(item))
@@ -198,7 +198,7 @@ class MemoryStore:
         self._values: dict[tuple[str, str], tuple[str | None, int]] = {}
         self._workers: dict[str, tuple[WorkerRecord, float]] = {}  # each with its last heartbeat
         self._blobs: dict[str, bytes] = {}
-        self._doors: dict[str, MemoryIntake] = {}
+        self._intakes: dict[str, MemoryIntake] = {}
         self._duties: dict[tuple[str, str], tuple[str, float | None, int]] = {}
         self._ref = 0
         self._letter = 0
@@ -228,35 +228,35 @@ class MemoryStore:
         if stored != fence or (session is None) is (change.birth is None):
             raise Overtaken(change.id, fence)
         try:
-            rows = self._handed(change, session) if change.deliveries else []
+            rows = self._encode_deliveries(change, session) if change.deliveries else []
             if change.light and session is not None:
                 session.rows += rows
                 session.head = _copied(change.head)
                 return
-            born = self._born(change) if change.birth is not None or change.births else []
+            born = self._make_sessions(change) if change.birth is not None or change.births else []
             notices = {one.q: _encode(one) for one in change.notices}
             letters = [(one.to, _Post(one.kind, dumps(one.body), one.at)) for one in change.letters]
             values = self._written(change) if change.writes else {}
         except (TypeError, ValueError) as error:
             raise BadValue("the change", str(error)) from None
         if change.intake is not None:
-            door = self._doors.get(change.id) or MemoryIntake()
-            intake = door.look(change.id, change.head, self.now(), change.named)
+            held = self._intakes.get(change.id) or MemoryIntake()
+            intake = held.read(change.id, change.head, self.now(), change.named)
             change.intake(intake)
-            door.take(intake)
-            self._doors[change.id] = door
+            held.write(intake)
+            self._intakes[change.id] = held
 
         for newcomer, head in born:
             self._add(newcomer, head)
         if session is None:
             session = self._sessions[change.id]
         session.rows += rows
-        self._settle(session, change, notices)
+        self._apply_change(session, change, notices)
         for to, post in letters:
-            self._deliver(change.id if to is None else to, post, change.id)
+            self._post_letter(change.id if to is None else to, post, change.id)
         self._values.update(values)
 
-    def _handed(self, change: Change, session: _Session | None) -> list[Row]:
+    def _encode_deliveries(self, change: Change, session: _Session | None) -> list[Row]:
         """The rows of a change's deliveries; raises if the journal already has their numbers."""
         rows = [(one.n, one.at, *journal.encode_delivery(one)) for one in change.deliveries]
         twice = len(rows) > 1 and len({row[0] for row in rows}) < len(rows)
@@ -264,7 +264,7 @@ class MemoryStore:
             raise Overtaken(change.id, change.head.revision - 1)
         return rows
 
-    def _born(self, change: Change) -> list[tuple[_Session, Head]]:
+    def _make_sessions(self, change: Change) -> list[tuple[_Session, Head]]:
         """The sessions that a change creates; raises if one of them is not valid."""
         births = (
             [(change.birth, change.head), *change.births]
@@ -321,7 +321,7 @@ class MemoryStore:
         if before is not None:
             before.forks.add(birth.id)
 
-    def _settle(self, session: _Session, change: Change, notices: dict[int, bytes]) -> None:
+    def _apply_change(self, session: _Session, change: Change, notices: dict[int, bytes]) -> None:
         """Updates head, inbox, marks and intake as the change says."""
         ref = session.head.ref
         head = session.head = _copied(change.head)
@@ -341,7 +341,7 @@ class MemoryStore:
         for effect in change.effects:
             session.effects[effect.q] = effect
 
-    def _deliver(self, to: str, post: _Post, sender: str) -> None:
+    def _post_letter(self, to: str, post: _Post, sender: str) -> None:
         """Puts a letter into an intake. A letter to a session that has ended or is deleted is
         dropped.
         """
@@ -422,7 +422,7 @@ class MemoryStore:
     ) -> builtins.list[tuple[Birth, Query, float]]:
         found = []
         for session in self._live.values():
-            taken = session.taken()
+            taken = session.handled_queries()
             for q, (query, at) in self._waiting(session).items():
                 left_out = query.kind in SENT_BY_NAME and query.name == without
                 if (
@@ -462,7 +462,7 @@ class MemoryStore:
                 UnmovedSession(session.birth.id, why, since, session.head.revision, came),
             )
             for session in self._unended()
-            for why, since, came in self._needs(session, now, living, parked)
+            for why, since, came in self._find_reasons(session, now, living, parked)
         ]
         return [one for *_, one in nsmallest(limit, found, key=lambda each: each[:3])]
 
@@ -470,12 +470,12 @@ class MemoryStore:
         """Sessions that have not ended, and those with queued input."""
         rest = [
             self._sessions[id]
-            for id in self._doors
+            for id in self._intakes
             if id in self._sessions and id not in self._live
         ]
         return [*self._live.values(), *rest]
 
-    def _needs(
+    def _find_reasons(
         self, session: _Session, now: float, living: set[str], parked: bool
     ) -> Iterator[tuple[str, float, int]]:
         """Why a session needs a move: the reason, since when, and the number of queued items."""
@@ -493,13 +493,13 @@ class MemoryStore:
                 yield MARK, min(lost), 0
             if parked and head.parked:
                 yield PARKED, head.updated_at, 0
-        door = self._doors.get(session.birth.id)
-        if door is not None and (door.lease is None or not door.lease.live(clock)):
+        held = self._intakes.get(session.birth.id)
+        if held is not None and (held.lease is None or not held.lease.live(clock)):
             waiting = [
-                item.at for item in door.items.values() if item.waits and item.available_at <= clock
+                item.at for item in held.items.values() if item.waits and item.available_at <= clock
             ]
             if waiting:
-                yield ITEM, min(waiting), door.seq + len(waiting)
+                yield ITEM, min(waiting), held.seq + len(waiting)
 
     async def next_due(self) -> float | None:
         moments = (session.head.due_at for session in self._live.values())
@@ -529,12 +529,12 @@ class MemoryStore:
         writes: bool = False,
     ) -> T:
         head = self._known(session_id).head
-        door = self._doors.get(session_id) or MemoryIntake()
-        given = door.look(session_id, head, self.now(), named, whole=whole, only=only)
+        held = self._intakes.get(session_id) or MemoryIntake()
+        given = held.read(session_id, head, self.now(), named, whole=whole, only=only)
         said = act(given)
         if given.moved or given.written:
-            door.take(given)
-            self._doors[session_id] = door
+            held.write(given)
+            self._intakes[session_id] = held
         return said
 
     async def standing(self, sessions: Sequence[str]) -> dict[SessionId, SessionFingerprint]:
@@ -543,20 +543,20 @@ class MemoryStore:
         for session_id in sessions:
             with suppress(UnknownSession):
                 head = self._known(session_id).head
-                door = self._doors.get(session_id) or MemoryIntake()
+                held = self._intakes.get(session_id) or MemoryIntake()
                 waiting = sum(
-                    item.waits and item.available_at <= now for item in door.items.values()
+                    item.waits and item.available_at <= now for item in held.items.values()
                 )
-                found[SessionId(session_id)] = SessionFingerprint(head.revision, door.seq, waiting)
+                found[SessionId(session_id)] = SessionFingerprint(head.revision, held.seq, waiting)
         return found
 
     async def keep(self, owner: LeaseOwner, ttl: float) -> builtins.list[SessionId]:
         now = self.now()
         kept = []
-        for session_id, door in self._doors.items():
-            lease = door.lease
+        for session_id, held in self._intakes.items():
+            lease = held.lease
             if lease is not None and lease.owner == owner and lease.live(now):
-                door.lease = msgspec.structs.replace(
+                held.lease = msgspec.structs.replace(
                     lease, expires_at=max(lease.expires_at, now + ttl)
                 )
                 kept.append(SessionId(session_id))
@@ -566,9 +566,9 @@ class MemoryStore:
         return await self.intake(session_id, functools.partial(release_if_held, fence, came))
 
     async def leave(self, owner: LeaseOwner) -> None:
-        for door in self._doors.values():
-            if door.lease is not None and door.lease.owner == owner:
-                door.lease = msgspec.structs.replace(door.lease, released=True)
+        for held in self._intakes.values():
+            if held.lease is not None and held.lease.owner == owner:
+                held.lease = msgspec.structs.replace(held.lease, released=True)
 
     async def duty(self, kind: str, id: str) -> Duty | None:
         found = self._duties.get((kind, id))
@@ -611,8 +611,8 @@ class MemoryStore:
         due = [at for _, at, _ in self._duties.values() if at is not None]
         waits = [
             item.available_at
-            for door in self._doors.values()
-            for item in door.items.values()
+            for held in self._intakes.values()
+            for item in held.items.values()
             if item.waits
         ]
         return min((at for at in (*due, *waits) if at > after), default=None)
@@ -658,7 +658,7 @@ class MemoryStore:
         for link, upto in reversed([*self._chain(session)]):
             yield from (made for made, n in link.attached.values() if link is session or n < upto)
 
-    def _let_go(self, session: _Session, needed: int) -> None:
+    def _drop_attachments(self, session: _Session, needed: int) -> None:
         """Deletes attachments of a deleted session that no fork reads, and bytes that no row refers
         to.
         """
@@ -683,7 +683,7 @@ class MemoryStore:
                 session_id, "it is running", "Cancel it first, or wait until it has ended."
             )
         del self._sessions[session_id]
-        self._doors.pop(session_id, None)
+        self._intakes.pop(session_id, None)
         self._live.pop(session_id, None)
         if session.birth.key is not None:
             del self._keys[session.birth.key]
@@ -700,7 +700,7 @@ class MemoryStore:
         while session is not None and session.birth.id in self._buried:
             needed = self._needed(session)
             del session.rows[bisect_right(session.rows, needed, key=_number) :]
-            self._let_go(session, needed)
+            self._drop_attachments(session, needed)
             before = self._before(session)
             if not session.forks:
                 del self._buried[session.birth.id]

@@ -49,7 +49,7 @@ class MemoryMaintenance:
         found = []
         for session in self._store._live.values():
             if wanted.session in (None, session.birth.id):
-                taken = session.taken() if session.notices else ()
+                taken = session.handled_queries() if session.notices else ()
                 for q, text in session.notices.items():
                     notice = _notice(text)
                     told = (wanted.without, make_asking_id(session.birth.id, q, notice.asked_at))
@@ -117,10 +117,10 @@ class MemoryMaintenance:
                 "mail",
                 f"the head counts {head.mail} letters, the intake has {len(session.letters)}",
             )
-        door = self._store._doors.get(birth.id)
-        if door is not None:
-            for item in door.items.values():
-                yield from find_item_flaws(door.lease, door.seq, item)
+        held = self._store._intakes.get(birth.id)
+        if held is not None:
+            for item in held.items.values():
+                yield from find_item_flaws(held.lease, held.seq, item)
         opened = self._store._opened(session)
         yield from (("notice", f"q-{q} is not open") for q in session.notices if q not in opened)
         yield from (("effect", f"q-{q} is not open") for q in session.effects if q not in opened)

@@ -84,8 +84,8 @@ def _describe_unknown(scheme: str) -> str:
     close = get_close_matches(scheme, known, 1)
     meant = f"; did you mean {close[0]!r}?" if close else ""
     return (
-        f"{scheme}:// is not known; there are {', '.join(f'{one}://' for one in known)}{meant}"
-        f" Others come with a package that registers them as {STORES}."
+        f"{scheme}:// is not known{meant}; known: {', '.join(f'{one}://' for one in known)}."
+        f" A package can add others with the entry point {STORES}."
     )
 
 

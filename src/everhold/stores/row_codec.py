@@ -175,7 +175,7 @@ def read_item(row: tuple[Any, ...]) -> IntakeItem:
 
 
 def make_lease_row(lease: Lease | None, seq: int) -> tuple[Any, ...]:
-    """The lease row of a session; also for a session that received input before its first lease."""
+    """The lease row of a session. A session with input but no lease yet has one for the counter."""
     held = _NOBODYS if lease is None else lease
     owner = held.owner
     row = (seq, owner.name, owner.incarnation, held.token, held.generation, float(held.claimed_at))
@@ -213,12 +213,12 @@ def find_intake_flaws(
 
 
 def find_item_flaws(lease: Lease | None, seq: int, item: IntakeItem) -> Iterator[tuple[str, str]]:
-    """The problem of an item when compared with its lease and the counter, if any."""
+    """Yields the contradictions of an item with its lease and the counter."""
     generation = 0 if lease is None else lease.generation
     if item.hold is not None and item.hold.generation > generation:
         yield (
             "hold",
-            f"item {item.seq} is held under lease {item.hold.generation}, and the last one was"
+            f"item {item.seq} is claimed under lease {item.hold.generation}, but the last lease is"
             f" {generation}",
         )
     if item.seq > seq:
@@ -226,8 +226,8 @@ def find_item_flaws(lease: Lease | None, seq: int, item: IntakeItem) -> Iterator
 
 
 def release_if_held(fence: Fence, came: int, intake: Intake) -> bool:
-    """Releases a lease if this owner still holds it. Returns whether items newer than
-    `came` wait.
+    """Releases a lease if this fence still holds it; returns whether items newer than number
+    `came` are queued.
     """
     intake.release(fence)
     return any(item.seq > came and item.available_at <= intake.now for item in intake.waiting())

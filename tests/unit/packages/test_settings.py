@@ -249,7 +249,7 @@ NO_ADDRESSES = {
     "sqlite:///app.db?mode=ro": "takes no options",
     "memory://x": "memory:// takes nothing after it",
     "sqllite:///app.db": "did you mean 'sqlite'?",
-    "mysql://host": "mysql:// is not known; there are sqlite://, memory://, postgresql://",
+    "mysql://host": "mysql:// is not known; known: sqlite://, memory://, postgresql://",
 }
 
 

@@ -105,9 +105,9 @@ class PostgresConnections:
                 line = await psycopg.AsyncConnection.connect(
                     autocommit=True, prepare_threshold=None, **self._facts
                 )
-                return await self._introduced(line, settings)
+                return await self._prepare(line, settings)
             except psycopg.Error as error:
-                words = _words(error)
+                words = _first_line(error)
                 if any(sign in words for sign in _FOR_GOOD):
                     raise StoreUnavailable(
                         self.where, words, "Check name, user, password and rights."
@@ -117,7 +117,7 @@ class PostgresConnections:
             await asyncio.sleep(wait)
             wait = min(wait * 2, _LONGEST_WAIT)
 
-    async def _introduced(self, line: PgConnection, settings: str) -> PgConnection:
+    async def _prepare(self, line: PgConnection, settings: str) -> PgConnection:
         """Checks the server, and sets session settings unless a pooler shares the connection."""
         try:
             cursor = await line.execute(
@@ -125,9 +125,11 @@ class PostgresConnections:
                 " current_setting('server_encoding'), current_setting('synchronous_commit')"
             )
             pid, version, encoding, strength = (await cursor.fetchall())[0]
-            self._fits(version, encoding)
+            self._require_supported(version, encoding)
             self.pooled = pid != line.info.backend_pid
             self.strong = "on" if strength == "off" else strength
+            # psycopg would choose int2, int4 or int8 by the value, and the server would prepare
+            # one statement for each combination.
             line.adapters.register_dumper(int, Int8BinaryDumper)
             if not self.pooled:
                 line.prepare_threshold = 1
@@ -140,7 +142,7 @@ class PostgresConnections:
             await line.close()
             raise
 
-    def _fits(self, version: int, encoding: str) -> None:
+    def _require_supported(self, version: int, encoding: str) -> None:
         if version < OLDEST_SERVER:
             raise StoreUnavailable(
                 self.where, f"PostgreSQL {version // 10000} is too old", "Use 13 or newer."
@@ -153,10 +155,10 @@ class PostgresConnections:
     # ---- pool
 
     @asynccontextmanager
-    async def lent(self) -> AsyncIterator[PgConnection]:
+    async def borrowed(self) -> AsyncIterator[PgConnection]:
         """Lends a connection. Raises `ConnectionLost` if it breaks meanwhile."""
         async with self._free:
-            line = await self._taken()
+            line = await self._take_idle()
             sound = False
             try:
                 yield line
@@ -164,10 +166,10 @@ class PostgresConnections:
             except psycopg.Error as error:
                 if is_connection_lost(error, line):
                     raise ConnectionLost(error) from None
-                sound = await self._tidied(line)
+                sound = await self._end_transaction(line)
                 raise
             except EverholdError:
-                sound = await self._tidied(line)
+                sound = await self._end_transaction(line)
                 raise
             finally:
                 if sound and not self._closed and not line.closed:
@@ -179,7 +181,7 @@ class PostgresConnections:
         """Returns a connection to the pool."""
         self._idle.append(line)
 
-    async def _taken(self) -> PgConnection:
+    async def _take_idle(self) -> PgConnection:
         if self._closed:
             raise StoreUnavailable(self.where, "it was closed")
         while self._idle:
@@ -188,7 +190,7 @@ class PostgresConnections:
                 return line
         return await self.connect()
 
-    async def _tidied(self, line: PgConnection) -> bool:
+    async def _end_transaction(self, line: PgConnection) -> bool:
         """Ends the transaction that an error left open; whether the connection can be reused."""
         try:
             if line.info.transaction_status is not TransactionStatus.IDLE:
@@ -197,30 +199,30 @@ class PostgresConnections:
             return False
         return True
 
-    async def insisting(self, act: Callable[[PgConnection], Awaitable[T]]) -> T:
+    async def run_retrying(self, act: Callable[[PgConnection], Awaitable[T]]) -> T:
         """Runs repeatable work, on as many connections as it takes; raises translated errors."""
         with self.stall.watched():
-            return await self._insisted(act)
+            return await self._retry(act)
 
-    async def _insisted(self, act: Callable[[PgConnection], Awaitable[T]]) -> T:
+    async def _retry(self, act: Callable[[PgConnection], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.patience
         wait = _FIRST_WAIT
         while True:
             try:
-                async with self.lent() as line:
+                async with self.borrowed() as line:
                     return await act(line)
             except ConnectionLost as error:
-                await self._let_go()  # the other connections are probably broken too
+                await self._close_idle()  # the other connections are probably broken too
                 if loop.time() > deadline:
                     raise StoreUnavailable(self.where, str(error), _AWAY) from None
             except psycopg.Error as error:
                 if not is_transient_error(error) or loop.time() > deadline:
-                    raise await self.told(error) from None
+                    raise await self.translate(error) from None
             await asyncio.sleep(wait)
             wait = min(wait * 2, _LONGEST_WAIT)
 
-    async def told(self, error: psycopg.Error) -> EverholdError:
+    async def translate(self, error: psycopg.Error) -> EverholdError:
         """Translates an error of the server."""
         if error.sqlstate in (
             "42P01",
@@ -233,7 +235,7 @@ class PostgresConnections:
         from everhold.stores.postgres.schema import read_schema_format
 
         try:
-            async with self.lent() as line:
+            async with self.borrowed() as line:
                 await read_schema_format(line, self.schema, self.where)
         except EverholdError as other:
             return other
@@ -243,9 +245,9 @@ class PostgresConnections:
 
     async def close(self) -> None:
         self._closed = True
-        await self._let_go()
+        await self._close_idle()
 
-    async def _let_go(self) -> None:
+    async def _close_idle(self) -> None:
         while self._idle:
             await self._idle.pop().close()
 
@@ -253,7 +255,7 @@ class PostgresConnections:
 # ---- server errors
 
 
-def _words(error: psycopg.Error) -> str:
+def _first_line(error: psycopg.Error) -> str:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0].rpartition("FATAL:  ")[2].removeprefix("connection failed: ")
 
@@ -266,7 +268,7 @@ def is_transient_error(error: psycopg.Error) -> bool:
 def translate_pg_error(error: psycopg.Error, where: str) -> EverholdError:
     """Translates an error of the server; the refused work had no effect."""
     state = error.sqlstate or ""
-    words = _words(error)
+    words = _first_line(error)
     if state in ("40001", "40P01", "55P03", "57014"):
         return StoreBusy(where, 0)
     if state in ("53100", "53200"):

@@ -151,7 +151,7 @@ class PostgresGroupCommit:
         if fence < 0 or (change.birth is None) is (fence == 0):
             raise Overtaken(change.id, fence)
         for _, head in births:
-            head.ref = await self._ref()
+            head.ref = await self._next_number()
         self._receipt += 1
         receipt = self._receipt
         try:
@@ -163,7 +163,9 @@ class PostgresGroupCommit:
             raise StoreUnavailable(self._where, "it was closed")
         act = change.intake
         if act is not None and not change.light:
-            await self._lines.insisting(lambda line: self._acted(line, landing, act, change))
+            await self._lines.run_retrying(
+                lambda line: self._commit_with_intake(line, landing, act, change)
+            )
             return
         loop = asyncio.get_running_loop()
         landing.done, landing.since = loop.create_future(), loop.time()
@@ -184,12 +186,15 @@ class PostgresGroupCommit:
         if self._line is not None:
             await self._line.close()
 
-    async def _ref(self) -> int:
+    async def _next_number(self) -> int:
+        """The next session number. Numbers are reserved in blocks, because a change must contain
+        them before it is sent; unused ones are lost.
+        """
         while not self._refs:
-            self._refs += reversed(await self._lines.insisting(self._drawn))
+            self._refs += reversed(await self._lines.run_retrying(self._reserve_numbers))
         return self._refs.pop()
 
-    async def _drawn(self, line: PgConnection) -> list[int]:
+    async def _reserve_numbers(self, line: PgConnection) -> list[int]:
         statement = qualify_schema(
             "SELECT nextval('everhold.session_ref') FROM generate_series(1, %s)", self._schema
         )
@@ -208,7 +213,7 @@ class PostgresGroupCommit:
                 await line.execute(qualify_schema(lineage.SOURCE, self._schema), values)
             ).fetchall()
 
-        rows = await self._lines.insisting(act)
+        rows = await self._lines.run_retrying(act)
         return SessionId(unescape_nul(rows[0][0])) if rows else birth.origin
 
     def _linked(self, batch: list[PendingChange]) -> list[tuple[str, tuple[Any, ...]]]:
@@ -224,13 +229,13 @@ class PostgresGroupCommit:
                 if not self._queue:
                     self._wake.clear()
                     await self._wake.wait()
-                batch = self._next()
+                batch = self._next_batch()
                 if batch:
-                    await self._batch(batch)
+                    await self._write_batch(batch)
         finally:
             self._refuse(batch, StoreUnavailable(self._where, "it was closed"))
 
-    def _next(self) -> list[PendingChange]:
+    def _next_batch(self) -> list[PendingChange]:
         """The next batch: queued changes, but no two of one session; a change with letters to
         others is alone.
         """
@@ -244,20 +249,20 @@ class PostgresGroupCommit:
             else:
                 batch[one.ref] = one
         self._queue = left
-        # in the same order everywhere, to avoid deadlocks
+        # all processes lock heads in the same order, which avoids deadlocks
         return sorted(batch.values(), key=lambda one: one.ref)
 
-    async def _batch(self, batch: list[PendingChange]) -> None:
+    async def _write_batch(self, batch: list[PendingChange]) -> None:
         """Commits or refuses each of these, on as many connections as it takes."""
         try:
-            line = await self._pen()
+            line = await self._writer_connection()
             if len(batch) > 1:
-                await self._together(line, batch)
+                await self._commit_batch(line, batch)
             else:
-                await self._alone(line, batch[0])
+                await self._commit_one(line, batch[0])
         except ConnectionLost as error:
             await self._drop_line()
-            self._again(
+            self._retry_unknown(
                 [one for one in batch if one.done is not None and not one.done.done()], str(error)
             )
         except EverholdError as error:
@@ -271,9 +276,9 @@ class PostgresGroupCommit:
         self._unswept += len(batch)
         if self._unswept >= SWEEP_EVERY and self._line is not None:
             self._unswept = 0
-            await self._swept(self._line)
+            await self._delete_old_receipts(self._line)
 
-    def _again(self, left: list[PendingChange], reason: str) -> None:
+    def _retry_unknown(self, left: list[PendingChange], reason: str) -> None:
         """Retries the changes with an unknown outcome."""
         now = asyncio.get_running_loop().time()
         for one in left:
@@ -286,7 +291,7 @@ class PostgresGroupCommit:
         for one in batch:
             one.answer(error)
 
-    async def _pen(self) -> PgConnection:
+    async def _writer_connection(self) -> PgConnection:
         """The writer's connection."""
         if self._line is not None and not self._line.closed:
             return self._line
@@ -307,27 +312,27 @@ class PostgresGroupCommit:
 
     # ---- one transaction
 
-    async def _together(self, line: PgConnection, batch: list[PendingChange]) -> None:
+    async def _commit_batch(self, line: PgConnection, batch: list[PendingChange]) -> None:
         try:
             said = await self._sent(line, batch)
         except psycopg.Error as error:
-            await self._rolled_back(line, error)
+            await self._roll_back(line, error)
             for one in batch:
-                await self._alone(line, one)
+                await self._commit_one(line, one)
             return
         for one, verdict in zip(batch, said, strict=True):
             await self._answer(line, one, verdict)
 
-    async def _alone(self, line: PgConnection, one: PendingChange) -> None:
+    async def _commit_one(self, line: PgConnection, one: PendingChange) -> None:
         try:
             said = (
                 await self._posted(line, one) if one.posts else (await self._sent(line, [one]))[0]
             )
         except psycopg.Error as error:
-            await self._rolled_back(line, error)
+            await self._roll_back(line, error)
             await self._failed(one, error)
         except StoreDamaged as error:
-            await self._rolled_back(line, None)
+            await self._roll_back(line, None)
             one.answer(error)
         else:
             await self._answer(line, one, said)
@@ -343,7 +348,7 @@ class PostgresGroupCommit:
             else:
                 self._queue.append(one)
             return
-        one.answer(await self._lines.told(error))
+        one.answer(await self._lines.translate(error))
 
     async def _sent(self, line: PgConnection, batch: list[PendingChange]) -> list[Any]:
         """Sends these as one transaction; returns each outcome: the number of moved rows, or the
@@ -401,7 +406,7 @@ class PostgresGroupCommit:
             await line.execute(SET_LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
             ids = list(one.posts)
             cursor = await line.execute(qualify_schema(_OTHERS, self._schema), (ids, one.full[1]))
-        heads = self._readers(one, await cursor.fetchall())
+        heads = self._read_receivers(one, await cursor.fetchall())
         telling = self._telling(one.news, soon=one.soon)
         async with line.pipeline():
             cursor = await line.execute(self._land, one.addressed(heads))
@@ -414,7 +419,7 @@ class PostgresGroupCommit:
             self._later(one.news, soon=one.soon)
         return (await cursor.fetchall())[0][0]
 
-    async def _acted(
+    async def _commit_with_intake(
         self,
         line: PgConnection,
         one: PendingChange,
@@ -427,7 +432,7 @@ class PostgresGroupCommit:
         try:
             await self._land_and_act(line, one, act, change)
         except psycopg.errors.UniqueViolation as error:
-            await self._rolled_back(line, error)
+            await self._roll_back(line, error)
             if error.diag.table_name == "session":
                 # its id or key is being taken; by this process, if a connection broke
                 raise ConnectionLost(error) from None
@@ -450,7 +455,7 @@ class PostgresGroupCommit:
         others: list[Statement] = [(_OTHERS, ([*one.posts], ref))] if one.posts else []
         # otherwise nothing depends on it
         said = await send_statements(line, self._schema, [*begin, *others]) if others else []
-        given = (LAND, one.addressed(self._readers(one, said[-1] if said else [])))
+        given = (LAND, one.addressed(self._read_receivers(one, said[-1] if said else [])))
         acts: list[Statement] = [
             given,
             build_lock_statements([change.id])[-1],
@@ -465,7 +470,7 @@ class PostgresGroupCommit:
             return
         if refused is not None:
             raise one.refusal(refused)
-        _, intake = self._sound(lambda: read_intake(change.id, rows, self._time(), change.named))
+        _, intake = self._decode(lambda: read_intake(change.id, rows, self._time(), change.named))
         act(intake)
         telling = self._telling(one.news, soon=one.soon)
         told = [] if telling is None else [telling]
@@ -473,13 +478,13 @@ class PostgresGroupCommit:
         if telling is None:
             self._later(one.news, soon=one.soon)
 
-    def _readers(self, one: PendingChange, rows: Rows) -> dict[str, Head]:
+    def _read_receivers(self, one: PendingChange, rows: Rows) -> dict[str, Head]:
         """The heads of other sessions that receive a letter."""
-        return self._sound(
+        return self._decode(
             lambda: {row[0]: read_head(row[1:]) for row in rows if row[0] in one.posts}
         )
 
-    def _sound(self, reading: Callable[[], T]) -> T:
+    def _decode(self, reading: Callable[[], T]) -> T:
         """Decodes rows; raises `StoreDamaged` if they are unreadable."""
         try:
             return reading()
@@ -488,14 +493,14 @@ class PostgresGroupCommit:
 
     async def _answer(self, line: PgConnection, one: PendingChange, said: Any) -> None:
         if one.step is not None:
-            if said == 1 or (one.tried and await self._had_landed(line, one)):
+            if said == 1 or (one.tried and await self._was_committed(line, one)):
                 one.answer(None)
             else:
                 one.answer(Overtaken(one.change_id, one.fence))
         else:
             one.answer(None if said is None else one.refusal(said))
 
-    async def _had_landed(self, line: PgConnection, one: PendingChange) -> bool:
+    async def _was_committed(self, line: PgConnection, one: PendingChange) -> bool:
         """Whether a step was committed before the connection broke."""
         try:
             cursor = await line.execute(self._landed, one.landed)
@@ -503,7 +508,7 @@ class PostgresGroupCommit:
         except psycopg.Error as error:
             raise ConnectionLost(error) from None
 
-    async def _rolled_back(self, line: PgConnection, error: psycopg.Error | None) -> None:
+    async def _roll_back(self, line: PgConnection, error: psycopg.Error | None) -> None:
         if error is not None and is_connection_lost(error, line):
             raise ConnectionLost(error) from None
         try:
@@ -512,7 +517,7 @@ class PostgresGroupCommit:
         except psycopg.Error as failed:
             raise ConnectionLost(failed) from None
 
-    async def _swept(self, line: PgConnection) -> None:
+    async def _delete_old_receipts(self, line: PgConnection) -> None:
         try:
             await line.execute(qualify_schema(SWEEP, self._schema))
         except psycopg.Error:

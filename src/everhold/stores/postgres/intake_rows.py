@@ -41,7 +41,8 @@ from everhold.stores.row_codec import (
 Rows = Sequence[tuple[Any, ...]]
 Statement = tuple[str, tuple[Any, ...]]
 
-#: The time: a given one, or the server's.
+#: The time: a given one, or the server's. `now()` would be the start of the transaction, before its
+#: locks were granted.
 NOW: Final = "coalesce(%s::float8, extract(epoch FROM clock_timestamp())::float8)"
 _ITEM: Final = ", ".join(ITEM_COLUMNS)
 _LEASE: Final = ", ".join(LEASE_COLUMNS)
@@ -54,12 +55,14 @@ _SESSION: Final = (
     "FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref{more} WHERE"
     " s.id = ANY(%s) AND s.deleted = 0"
 )
+# NO KEY UPDATE is weaker than FOR UPDATE: it does not block foreign-key checks of other sessions.
 _LOCK_HEAD: Final = f"SELECT h.ref {_SESSION.format(more='')} FOR NO KEY UPDATE OF h"
 _LOCK_LEASE: Final = (
     "SELECT session FROM everhold.lease WHERE session = ANY"
     " (ARRAY(SELECT s.ref FROM everhold.session s WHERE s.id = ANY(%s) AND s.deleted = 0)) FOR"
     " NO KEY UPDATE"
 )
+# The second part reads the first one, so the head is locked before the lease.
 _LOCK_BOTH: Final = (
     f"WITH head AS MATERIALIZED ({_LOCK_HEAD}), lease AS MATERIALIZED (SELECT session FROM"
     " everhold.lease WHERE session"
@@ -80,6 +83,7 @@ _COLUMNS: Final = ", ".join(
 _LOOK: Final = f"SELECT s.id, h.ref, h.state, {NOW}, {_COLUMNS} " + _SESSION.format(
     more=" LEFT JOIN everhold.lease l ON l.session = s.ref LEFT JOIN LATERAL ({items}) i ON true"
 )
+# All rows are one JSON parameter, so that the statement, and its prepared form, is always the same.
 _WRITE_LEASES: Final = (
     f"INSERT INTO everhold.lease (session, {_LEASE}) SELECT session, {_LEASE}"
     " FROM json_populate_recordset(NULL::everhold.lease, %s::json) ON CONFLICT (session)"
@@ -91,6 +95,7 @@ _WRITE_ITEMS: Final = (
     f" DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in CHANGING_COLUMNS)}"
 )
 _WRITE_BOTH: Final = f"WITH leased AS ({_WRITE_LEASES} RETURNING 1) {_WRITE_ITEMS}"
+# `clock` is materialized: clock_timestamp() would be evaluated again for every row.
 STANDING: Final = (
     f"WITH clock AS MATERIALIZED (SELECT {NOW} AS now) SELECT s.id, h.revision, coalesce(l.seq,"
     " 0), (SELECT count(*)"

@@ -48,6 +48,7 @@ AGAIN: Final = 300.0
 #: Seconds between two polls of a process that receives notifications.
 LOOK_EVERY: Final = 5.0
 
+# One statement counts and notifies, so a process that misses the notification sees the counter.
 _TELL: Final = (
     "WITH told AS (INSERT INTO everhold.pulse (id, count) VALUES (%s, 1) ON CONFLICT (id)"
     " DO UPDATE SET count = pulse.count + 1, at = now() RETURNING 1) SELECT pg_notify(%s,"
@@ -72,14 +73,16 @@ class PostgresNotifyChannel:
             qualify_schema(_COUNTS, schema),
             qualify_schema(_FORGET, schema),
         )
-        self._told = 0.0
+        self._notified_at = 0.0
         self._later: asyncio.Task[None] | None = None
         self._me = ""  # the worker that looks for work here
-        self._firsts: set[str] = set()  # the worker that sees first to changes not yet notified
+        self._first_workers: set[str] = (
+            set()
+        )  # the worker that sees first to changes not yet notified
         self._sessions: set[str] = set()  # the sessions that were changed
         self._moves = self._heads = False  # whether one of them may need a move
         # whether a change was not notified that another process may wait for
-        self._untold = self._soon = False
+        self._pending = self._soon = False
         self._seen = (0, 0)
         self._wake: Callable[[RemoteChange], None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -92,7 +95,7 @@ class PostgresNotifyChannel:
         async def first(line: PgConnection) -> None:
             await line.execute(self._forget)
 
-        await self._lines.insisting(first)
+        await self._lines.run_retrying(first)
         await self.changed()
 
     async def close(self) -> None:
@@ -104,7 +107,7 @@ class PostgresNotifyChannel:
             self._later.cancel()
             await asyncio.gather(self._later, return_exceptions=True)
             try:
-                await asyncio.wait_for(self._lines.insisting(self._tell_now), 2)
+                await asyncio.wait_for(self._lines.run_retrying(self._tell_now), 2)
             except (EverholdError, TimeoutError):
                 pass  # the others see it when they poll
 
@@ -117,12 +120,12 @@ class PostgresNotifyChannel:
         call `later` after the commit.
         """
         now = asyncio.get_running_loop().time()
-        if now - self._told < (NOTIFY_EVERY_SOON if soon else NOTIFY_EVERY):
+        if now - self._notified_at < (NOTIFY_EVERY_SOON if soon else NOTIFY_EVERY):
             return None
-        self._told = now
-        return self._tell, self._words(news, self._me or news.first)
+        self._notified_at = now
+        return self._tell, self._make_payload(news, self._me or news.first)
 
-    def _words(self, news: RemoteChange, first: str) -> tuple[str, str, str]:
+    def _make_payload(self, news: RemoteChange, first: str) -> tuple[str, str, str]:
         """The payload: the first worker, whether a move is needed, and the sessions if they fit."""
         words = dumps([first, news.moves, news.heads, sorted(news.sessions)])
         if len(words) > LONGEST:
@@ -131,9 +134,9 @@ class PostgresNotifyChannel:
 
     def later(self, news: RemoteChange, *, soon: bool = True) -> None:
         """Schedules a notification about committed changes, soon or after a while."""
-        self._untold = True
+        self._pending = True
         self._soon = self._soon or soon
-        self._firsts.add(self._me or news.first)
+        self._first_workers.add(self._me or news.first)
         self._sessions.update(news.sessions or [ANY])
         self._moves = self._moves or news.moves
         self._heads = self._heads or news.heads
@@ -142,30 +145,30 @@ class PostgresNotifyChannel:
 
     async def tell(self, line: PgConnection) -> None:
         """Notifies all other processes with the running transaction."""
-        self._told = asyncio.get_running_loop().time()
-        await line.execute(self._tell, self._words(RemoteChange(), ""))
+        self._notified_at = asyncio.get_running_loop().time()
+        await line.execute(self._tell, self._make_payload(RemoteChange(), ""))
 
     async def _tell_now(self, line: PgConnection) -> None:
-        self._told = asyncio.get_running_loop().time()
-        first = self._firsts.pop() if len(self._firsts) == 1 else ""
+        self._notified_at = asyncio.get_running_loop().time()
+        first = self._first_workers.pop() if len(self._first_workers) == 1 else ""
         named = () if ANY in self._sessions else tuple(self._sessions)
         news = RemoteChange(named, self._moves or not named, self._heads, first)
-        self._firsts, self._sessions, self._moves, self._heads = set(), set(), False, False
-        await line.execute(self._tell_alone, self._words(news, first))
+        self._first_workers, self._sessions, self._moves, self._heads = set(), set(), False, False
+        await line.execute(self._tell_alone, self._make_payload(news, first))
 
     async def _tell_later(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._untold:
+        while self._pending:
             while (
-                left := self._told
+                left := self._notified_at
                 + (NOTIFY_EVERY_SOON if self._soon else NOTIFY_EVERY)
                 - loop.time()
             ) > 0:
                 await asyncio.sleep(min(left, NOTIFY_EVERY_SOON))  # it may have become urgent
             # changes that are committed during this notification are notified again
-            self._untold = self._soon = False
+            self._pending = self._soon = False
             try:
-                await self._lines.insisting(self._tell_now)
+                await self._lines.run_retrying(self._tell_now)
             except EverholdError as error:
                 log.debug("other processes were not notified: %s", error)
 
@@ -177,7 +180,7 @@ class PostgresNotifyChannel:
         async def counted(line: PgConnection) -> tuple[int, int]:
             return (await (await line.execute(self._counts, (self._id,))).fetchall())[0]
 
-        before, self._seen = self._seen, await self._lines.insisting(counted)
+        before, self._seen = self._seen, await self._lines.run_retrying(counted)
         return before != self._seen
 
     def listen(self, wake: Callable[[RemoteChange], None], me: str) -> float:
@@ -191,29 +194,29 @@ class PostgresNotifyChannel:
     async def _listen(self) -> None:
         try:
             while True:
-                if not await self._heard():
+                if not await self._listen_once():
                     self._polling = self._polling or asyncio.get_running_loop().create_task(
                         self._poll()
                     )
                     await asyncio.sleep(AGAIN)
         finally:
-            await self._look_no_more()
+            await self._stop_polling()
 
-    async def _heard(self) -> bool:
+    async def _listen_once(self) -> bool:
         """Listens for as long as a connection lasts; False if no notification arrives on it."""
         line: PgConnection | None = None
         try:
             line = await self._lines.connect()
             await line.execute(f'LISTEN "{self._channel}"')
-            self._woken()  # earlier changes are not announced any more
-            if not await self._arrives(line):
+            self._call_wake()  # earlier changes are not announced any more
+            if not await self._test_delivery(line):
                 return False
-            await self._look_no_more()
+            await self._stop_polling()
             self.hears = "by notifications"
             async for notify in line.notifies():
                 teller, _, words = notify.payload.partition(" ")
                 if teller != self._id:
-                    self._woken(_news(words))
+                    self._call_wake(_decode_payload(words))
         except (psycopg.Error, EverholdError, ConnectionLost):
             await asyncio.sleep(0.1)  # `connect` has its own pauses
         finally:
@@ -221,23 +224,23 @@ class PostgresNotifyChannel:
                 await line.close()
         return True
 
-    async def _arrives(self, line: PgConnection) -> bool:
+    async def _test_delivery(self, line: PgConnection) -> bool:
         """Whether a notification to oneself arrives."""
 
         async def send(other: PgConnection) -> None:
             await other.execute("SELECT pg_notify(%s, %s)", (self._channel, self._id))
 
-        await self._lines.insisting(send)
+        await self._lines.run_retrying(send)
         async for notify in line.notifies(timeout=TEST):
             if notify.payload == self._id:
                 return True
-            self._woken()
+            self._call_wake()
         return False
 
     async def _poll(self) -> None:
         self.hears = "by looking"
         log.warning(
-            "%s does not deliver notifications (a pooler in transaction mode?): looking every %s"
+            "%s does not deliver notifications (a pooler in transaction mode?): polling every %s"
             " s instead",
             self._lines.where,
             POLL_EVERY,
@@ -255,20 +258,20 @@ class PostgresNotifyChannel:
                 continue
             if found != seen:
                 seen = found
-                self._woken()
+                self._call_wake()
 
-    async def _look_no_more(self) -> None:
+    async def _stop_polling(self) -> None:
         if self._polling is not None:
             self._polling.cancel()
             await asyncio.gather(self._polling, return_exceptions=True)
             self._polling = None
 
-    def _woken(self, news: RemoteChange | None = None) -> None:
+    def _call_wake(self, news: RemoteChange | None = None) -> None:
         if self._wake is not None:
             self._wake(news or RemoteChange())
 
 
-def _news(words: str) -> RemoteChange | None:
+def _decode_payload(words: str) -> RemoteChange | None:
     """Decodes the payload of another process; None if its version uses another format."""
     try:
         first, moves, heads, sessions = loads(words)

@@ -127,11 +127,11 @@ class PostgresMaintenance:
             rows = await store._on(line, statement, *values)
             return [(read.read_birth(birth), _query(query), at) for birth, query, at in rows]
 
-        return await store._insisting(act)
+        return await store._run_retrying(act)
 
     async def size(self, session_id: str) -> int:
         store = self._store
-        known = store._known(session_id)
+        known = store._escape_id(session_id)
 
         async def act(line: PgConnection) -> int:
             _, head = store._session(session_id, await store._on(line, read.SESSION, known))
@@ -140,7 +140,7 @@ class PostgresMaintenance:
                 say, head.ref, await lineage.find_last_needed(say, head.ref)
             )
 
-        return await store._insisting(act)
+        return await store._run_retrying(act)
 
     async def reclaim(self) -> ReclaimResult:
         store = self._store
@@ -151,10 +151,10 @@ class PostgresMaintenance:
                 await lineage.lock_lineage(say, store.schema)
                 return await drop(say)
 
-        rows = await store._insisting(lambda line: act(line, drop_loose_rows))
+        rows = await store._run_retrying(lambda line: act(line, drop_loose_rows))
         blobs = length = 0
         while True:
-            count, more = await store._insisting(lambda line: act(line, drop_loose_blobs))
+            count, more = await store._run_retrying(lambda line: act(line, drop_loose_blobs))
             blobs = blobs + count
             length = length + more
             if count < AT_ONCE:
@@ -170,7 +170,7 @@ class PostgresMaintenance:
             await line.execute("COMMIT")
             return found
 
-        return await store._insisting(act)
+        return await store._run_retrying(act)
 
     def stats(self) -> dict[str, Any]:
         store = self._store
@@ -182,5 +182,5 @@ class PostgresMaintenance:
             "bytes": self._bytes,
             "durability": store.durability,
             "pooled": store._lines.pooled,
-            "hears": store._ear.hears,
+            "hears": store._channel.hears,
         }

@@ -54,7 +54,7 @@ async def prepare_schema(line: PgConnection, schema: str, where: str) -> int:
         return known
     try:
         async with line.transaction():
-            await line.execute("SET LOCAL lock_timeout = 0")
+            await line.execute("SET LOCAL lock_timeout = 0")  # a migration may take long: wait
             await line.execute(
                 "SELECT pg_advisory_xact_lock(%s::int, %s::int)", (LOCKS, make_lock_number(schema))
             )

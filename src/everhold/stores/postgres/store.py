@@ -42,8 +42,7 @@ from everhold.ports.store import (
     UnmovedSession,
     WorkerRecord,
 )
-from everhold.stores.postgres import intake_rows, lineage
-from everhold.stores.postgres import read as look
+from everhold.stores.postgres import intake_rows, lineage, read
 from everhold.stores.postgres.address import (
     PostgresAddress,
     escape_nul,
@@ -101,8 +100,8 @@ class PostgresStore:
         self._format = 0
         self._lines: PostgresConnections = None  # type: ignore[assignment]
         self._group: PostgresGroupCommit = None  # type: ignore[assignment]
-        self._ear: PostgresNotifyChannel = None  # type: ignore[assignment]
-        self._loads: BatchLoader[tuple[str, int], look.LoadedRows] = None  # type: ignore[assignment]
+        self._channel: PostgresNotifyChannel = None  # type: ignore[assignment]
+        self._session_reads: BatchLoader[tuple[str, int], read.LoadedRows] = None  # type: ignore[assignment]
 
     def use_clock(self, now: Callable[[], float] | None) -> None:
         self.time = now
@@ -116,25 +115,25 @@ class PostgresStore:
             await line.close()
             raise
         lines.give(line)
-        ear = PostgresNotifyChannel(lines, self.schema)
+        channel = PostgresNotifyChannel(lines, self.schema)
         try:
-            await ear.open()
+            await channel.open()
         except BaseException:
             await lines.close()
             raise
         self._lines = lines
-        self._ear = ear
-        self._loads, self._looks = (
-            BatchLoader(self._loaded, at_once=2),
-            BatchLoader(self._looked, at_once=2),
+        self._channel = channel
+        self._session_reads, self._intake_reads = (
+            BatchLoader(self._read_sessions, at_once=2),
+            BatchLoader(self._read_intakes, at_once=2),
         )
-        self._moves = BatchLoader(self._moved)
+        self._intake_changes = BatchLoader(self._change_batch)
         self._group = PostgresGroupCommit(
             lines,
             self.schema,
             durability=self.durability,
-            telling=ear.telling,
-            later=ear.later,
+            telling=channel.telling,
+            later=channel.later,
             time=lambda: self.time,
         )
         self.commit = self._group.commit  # type: ignore[method-assign]  # one call less on the way
@@ -143,7 +142,7 @@ class PostgresStore:
         if self._lines is None:
             return
         await self._group.close()
-        await self._ear.close()
+        await self._channel.close()
         await self._lines.close()
 
     # ---- the write verb
@@ -157,22 +156,22 @@ class PostgresStore:
     # ---- reading
 
     async def load(self, session_id: str, since: int = 0) -> SessionRecord:
-        rows = await self._loads((self._known(session_id), since))
+        rows = await self._session_reads((self._escape_id(session_id), since))
         try:
             birth, head = self._session(session_id, rows[0])
-            return look.build_record(birth, head, *rows[1:])
+            return read.build_record(birth, head, *rows[1:])
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
 
-    async def _loaded(
+    async def _read_sessions(
         self, wanted: builtins.list[tuple[str, int]]
-    ) -> builtins.list[look.LoadedRows]:
+    ) -> builtins.list[read.LoadedRows]:
         """Reads some sessions at one moment."""
         ids = [id for id, _ in wanted]
         since = [n for _, n in wanted]
-        return look.split_loaded_rows(len(wanted), await self._rows(look.LOAD, ids, since))
+        return read.split_loaded_rows(len(wanted), await self._rows(read.LOAD, ids, since))
 
-    def _known(self, session_id: str) -> str:
+    def _escape_id(self, session_id: str) -> str:
         """An id as stored; raises `UnknownSession` for text that cannot be an id."""
         try:
             session_id.encode()
@@ -186,7 +185,7 @@ class PostgresStore:
         text, sealed, *head = rows[0]
         if checksum_row(text) != sealed:
             raise ValueError(f"session {session_id} does not match its seal")
-        return look.read_birth(text), read_head(tuple(head))
+        return read.read_birth(text), read_head(tuple(head))
 
     async def find(self, key: str) -> SessionId | None:
         rows = await self._rows(
@@ -195,29 +194,29 @@ class PostgresStore:
         return SessionId(unescape_nul(rows[0][0])) if rows else None
 
     async def list(self, wanted: SessionFilter) -> builtins.list[SessionSummary]:
-        statement, values = look.build_list_select(wanted)
+        statement, values = read.build_list_select(wanted)
 
         async def act(line: PgConnection) -> builtins.list[SessionSummary]:
-            rows = await (await line.execute(self._say(statement), values)).fetchall()
-            return [SessionSummary(look.read_birth(row[0]), read_head(row[1:])) for row in rows]
+            rows = await (await line.execute(self._qualify(statement), values)).fetchall()
+            return [SessionSummary(read.read_birth(row[0]), read_head(row[1:])) for row in rows]
 
-        return await self._insisting(act)
+        return await self._run_retrying(act)
 
     async def inbox(
         self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
     ) -> builtins.list[tuple[Birth, Query, float]]:
         whom = None if to is None else escape_nul(to)
 
-        async def act(line: PgConnection) -> builtins.list[look.FoundQuery]:
-            await line.execute(look.SNAPSHOT)
-            inbox = look.InboxReader(line, self.schema)
+        async def act(line: PgConnection) -> builtins.list[read.FoundQuery]:
+            await line.execute(read.SNAPSHOT)
+            inbox = read.InboxReader(line, self.schema)
             found = await inbox.noticed(kind, whom)
             if whom is None:
                 found += await inbox.unnoticed(kind, limit)
             await line.execute("COMMIT")
             return found
 
-        found = await self._insisting(act)
+        found = await self._run_retrying(act)
         found = [one for one in found if one[1].kind not in SENT_BY_NAME or one[1].name != without]
         found.sort(key=lambda entry: (entry[2], entry[0].created_at, entry[0].id, entry[1].q))
         return found[:limit]
@@ -225,12 +224,18 @@ class PostgresStore:
     async def unmoved(
         self, now: float, living: set[str], *, parked: bool = False, limit: int = 100
     ) -> builtins.list[UnmovedSession]:
-        given = (self._moment(), float(now), [escape_nul(each) for each in living], parked, limit)
-        rows = await self._rows(look.UNMOVED, *given)
+        given = (
+            self._given_time(),
+            float(now),
+            [escape_nul(each) for each in living],
+            parked,
+            limit,
+        )
+        rows = await self._rows(read.UNMOVED, *given)
         return [UnmovedSession(SessionId(unescape_nul(id)), *rest) for id, *rest in rows]
 
     async def next_due(self) -> float | None:
-        found: float | None = (await self._rows(look.NEXT_DUE))[0][0]
+        found: float | None = (await self._rows(read.NEXT_DUE))[0][0]
         return found
 
     # ---- intake and duties
@@ -245,33 +250,33 @@ class PostgresStore:
         only: bool = False,
         writes: bool = False,
     ) -> T:
-        self._known(session_id)
+        self._escape_id(session_id)
         chosen = None if whole else named
         alone = chosen is None or bool(chosen)
         # reads without names are batched, and see the queued items
         only = only and alone
         if writes:
-            return await self._lines.insisting(
+            return await self._lines.run_retrying(
                 lambda line: self._change(line, session_id, act, chosen, only, True)
             )
         if alone:
             select, values = intake_rows.build_intake_select([session_id], chosen, only=only)
             rows: intake_rows.Rows = await self._rows(select, *values)
         else:
-            rows = await self._looks(session_id)
-        _, given = self._seen(session_id, rows, chosen, only=only)
+            rows = await self._intake_reads(session_id)
+        _, given = self._decode_intake(session_id, rows, chosen, only=only)
         said = act(given)  # most reads change nothing and take no lock
         if not (given.moved or given.written):
             return said
-        outcome = None if alone else await self._moves((session_id, act))
+        outcome = None if alone else await self._intake_changes((session_id, act))
         if outcome is None:
-            return await self._lines.insisting(
+            return await self._lines.run_retrying(
                 lambda line: self._change(line, session_id, act, chosen, only)
             )
         made: T = outcome()
         return made
 
-    async def _looked(self, sessions: builtins.list[str]) -> builtins.list[Rows]:
+    async def _read_intakes(self, sessions: builtins.list[str]) -> builtins.list[Rows]:
         """Reads the intakes of some sessions."""
         select, values = intake_rows.build_intake_select(sessions)
         return intake_rows.group_intake_rows(sessions, await self._rows(select, *values))
@@ -293,29 +298,29 @@ class PostgresStore:
             intake_rows.lock_head_and_lease(session_id),
             intake_rows.build_intake_select([session_id], chosen, only=only),
         ]
-        ref, fresh = self._seen(
+        ref, fresh = self._decode_intake(
             session_id, (await send_statements(line, self.schema, begin))[-1], chosen, only=only
         )
         said = act(fresh)
-        await self._land(line, {ref: fresh}, lasts=lasting)
+        await self._write_and_commit(line, {ref: fresh}, lasts=lasting)
         return said
 
     async def release_lease(self, session_id: str, fence: Fence, came: int) -> bool:
-        self._known(session_id)
+        self._escape_id(session_id)
         shown = (
             *intake_rows.make_owner_values(fence.owner),
             escape_nul(fence.token),
             fence.generation,
         )
-        given = (escape_nul(session_id), *shown, came, self._moment())
+        given = (escape_nul(session_id), *shown, came, self._given_time())
         rows = await self._rows(intake_rows.RELEASE, *given)
         if not rows:
             raise UnknownSession(session_id, self.where)
         waits = bool(rows[0][0])
-        self._landed(waits, [], RemoteChange((session_id,), heads=False))
+        self._notify_later(waits, [], RemoteChange((session_id,), heads=False))
         return waits
 
-    async def _land(
+    async def _write_and_commit(
         self, line: PgConnection, intakes: dict[int, Intake], *, lasts: bool = False
     ) -> None:
         lasting = (
@@ -328,11 +333,11 @@ class PostgresStore:
         news = RemoteChange(
             sessions, heads=False, first=intake_rows.find_last_holder(intakes.values())
         )  # that process may have the session in memory
-        told = self._tell(news) if tells else []
+        told = self._make_notify(news) if tells else []
         await intake_rows.write_intakes(line, self.schema, intakes, [*lasting, *told])
-        self._landed(tells, told, news)
+        self._notify_later(tells, told, news)
 
-    async def _moved(
+    async def _change_batch(
         self, wanted: builtins.list[IntakeRequest]
     ) -> builtins.list[IntakeResult | None]:
         """Runs several actions, each on another intake, in one transaction; None for an action that
@@ -341,7 +346,7 @@ class PostgresStore:
         if len(wanted) == 1:
             return [None]
         try:
-            return await self._lines.insisting(lambda line: self._change_many(line, wanted))
+            return await self._lines.run_retrying(lambda line: self._change_many(line, wanted))
         except StoreUnavailable:
             raise
         except EverholdError as error:  # the offending one is found when each runs alone
@@ -365,19 +370,19 @@ class PostgresStore:
         for session_id, act in wanted:
             seen = found.pop(session_id, ())  # the second action on a session runs alone
             outcomes.append(
-                self._acted(session_id, seen, act, changed)
+                self._run_action(session_id, seen, act, changed)
                 if intake_rows.is_intake_locked(seen, heads, leases)
                 else None
             )
-        await self._land(line, changed)
+        await self._write_and_commit(line, changed)
         return outcomes
 
-    def _acted(
+    def _run_action(
         self, session_id: str, rows: Rows, act: Callable[[Intake], Any], changed: dict[int, Intake]
     ) -> IntakeResult:
         """The outcome of one of several actions; an error affects only this one."""
         try:
-            ref, fresh = self._seen(session_id, rows, ())
+            ref, fresh = self._decode_intake(session_id, rows, ())
             said = act(fresh)
         except Exception as error:
             return functools.partial(_refuse, error)
@@ -385,7 +390,7 @@ class PostgresStore:
             changed[ref] = fresh
         return lambda: said
 
-    def _seen(
+    def _decode_intake(
         self, session_id: str, rows: Rows, chosen: Sequence[str] | None, *, only: bool = False
     ) -> tuple[int, Intake]:
         if not rows:
@@ -400,42 +405,46 @@ class PostgresStore:
         strong = lasting and self.durability != "process"
         return intake_rows.SET_LOCAL, (self._lines.strong if strong else "off", LOCK_TIMEOUT)
 
-    def _tell(self, news: RemoteChange) -> builtins.list[Statement]:
-        telling = self._ear.telling(news)
+    def _make_notify(self, news: RemoteChange) -> builtins.list[Statement]:
+        telling = self._channel.telling(news)
         return [] if telling is None else [telling]
 
-    def _landed(self, tells: bool, told: builtins.list[Statement], news: RemoteChange) -> None:
+    def _notify_later(
+        self, tells: bool, told: builtins.list[Statement], news: RemoteChange
+    ) -> None:
         """Other processes must know of this change; they were notified with it or not."""
         if tells and not told:
-            self._ear.later(news)
+            self._channel.later(news)
 
-    def _moment(self) -> float | None:
+    def _given_time(self) -> float | None:
         """The time, if it is not the server's."""
         return None if self.time is None else float(self.time())
 
-    async def _once(self, act: Statement, *, tells: bool) -> Rows:
+    async def _run_statement(self, act: Statement, *, tells: bool) -> Rows:
         """Runs a repeatable statement in a transaction of its own."""
-        told = self._tell(RemoteChange()) if tells else []
+        told = self._make_notify(RemoteChange()) if tells else []
         acts = [("BEGIN", ()), self._local(), act, *told, ("COMMIT", ())]
-        said = await self._lines.insisting(lambda line: send_statements(line, self.schema, acts))
-        self._landed(tells, told, RemoteChange())
+        said = await self._lines.run_retrying(lambda line: send_statements(line, self.schema, acts))
+        self._notify_later(tells, told, RemoteChange())
         return said[2]
 
     async def standing(self, sessions: Sequence[str]) -> dict[SessionId, SessionFingerprint]:
         rows = await self._rows(
-            intake_rows.STANDING, self._moment(), [escape_nul(each) for each in sessions]
+            intake_rows.STANDING, self._given_time(), [escape_nul(each) for each in sessions]
         )
         return {SessionId(unescape_nul(row[0])): SessionFingerprint(*row[1:]) for row in rows}
 
     async def keep(self, owner: LeaseOwner, ttl: float) -> builtins.list[SessionId]:
-        now, (incarnation, name) = self._moment(), intake_rows.make_owner_values(owner)
-        rows = await self._once(
+        now, (incarnation, name) = self._given_time(), intake_rows.make_owner_values(owner)
+        rows = await self._run_statement(
             (intake_rows.KEEP, (now, float(ttl), incarnation, name, now)), tells=False
         )
         return [SessionId(unescape_nul(id)) for (id,) in rows]
 
     async def leave(self, owner: LeaseOwner) -> None:
-        await self._once((intake_rows.LEAVE, intake_rows.make_owner_values(owner)), tells=True)
+        await self._run_statement(
+            (intake_rows.LEAVE, intake_rows.make_owner_values(owner)), tells=True
+        )
 
     # ---- duties
 
@@ -487,11 +496,11 @@ class PostgresStore:
             for one, rows in zip(duties, said, strict=True):
                 if not rows:
                     raise Overtaken(f"{one.kind}/{one.id}", one.version)
-            told = self._tell(RemoteChange())
+            told = self._make_notify(RemoteChange())
             await send_statements(line, self.schema, [*told, ("COMMIT", ())])
-            self._landed(True, told, RemoteChange())
+            self._notify_later(True, told, RemoteChange())
 
-        await self._lines.insisting(act)
+        await self._lines.run_retrying(act)
 
     async def next_duty(self, after: float = -1.0) -> float | None:
         found: float | None = (await self._rows(intake_rows.NEXT_DUTY, after, after))[0][0]
@@ -531,14 +540,14 @@ class PostgresStore:
             escape_nul(worker.host),
             worker.pid,
             float(worker.ttl),
-            self._moment(),
+            self._given_time(),
         )
 
     async def workers(self) -> builtins.list[WorkerRecord]:
         rows = await self._rows(
             f"SELECT id, host, pid, ttl, greatest(0.0, {NOW} - seen_at) FROM everhold.worker"
             " ORDER BY id",
-            self._moment(),
+            self._given_time(),
         )
         heard = self._lines.stall.age
         return [
@@ -552,7 +561,7 @@ class PostgresStore:
     # ---- deletion
 
     async def delete(self, session_id: str, fence: int) -> int:
-        self._known(session_id)
+        self._escape_id(session_id)
         sent = False
 
         async def act(line: PgConnection) -> int:
@@ -562,7 +571,7 @@ class PostgresStore:
             try:
                 async with line.transaction():
                     kept_rows = await self._delete(line, session_id, fence)
-                    await self._ear.tell(line)
+                    await self._channel.tell(line)
                 return kept_rows
             except UnknownSession:
                 if again:  # it was committed before the connection broke
@@ -571,7 +580,7 @@ class PostgresStore:
                     )
                 raise
 
-        return await self._insisting(act)
+        return await self._run_retrying(act)
 
     async def _delete(self, line: PgConnection, session_id: str, fence: int) -> int:
         say = functools.partial(self._on, line)
@@ -579,7 +588,7 @@ class PostgresStore:
         await self._on(
             line, "SELECT 1 FROM everhold.session WHERE id = %s FOR UPDATE", escape_nul(session_id)
         )
-        rows = await self._on(line, look.SESSION + " FOR UPDATE OF h", escape_nul(session_id))
+        rows = await self._on(line, read.SESSION + " FOR UPDATE OF h", escape_nul(session_id))
         birth, head = self._session(session_id, rows)
         if head.revision != fence:
             raise Overtaken(session_id, fence)
@@ -625,65 +634,65 @@ class PostgresStore:
     # ---- attachments
 
     async def attach(self, session_id: str, made: Attachment, data: bytes, at: float) -> None:
-        known = self._known(session_id)
+        known = self._escape_id(session_id)
 
         async def act(line: PgConnection) -> None:
             async with line.transaction():
                 say = functools.partial(self._on, line)
                 await lineage.lock_lineage(say, self.schema, shared=True)
-                _, head = self._session(session_id, await self._on(line, look.SESSION, known))
+                _, head = self._session(session_id, await self._on(line, read.SESSION, known))
                 made.check(data)
                 await lineage.insert_attachment(say, head.ref, head.n, made, data, at)
 
-        await self._insisting(act)
+        await self._run_retrying(act)
 
     async def attachment(self, session_id: str, id: str) -> tuple[Attachment, bytes]:
-        known = self._known(session_id)
+        known = self._escape_id(session_id)
 
         async def act(line: PgConnection) -> tuple[Attachment, bytes] | None:
-            _, head = self._session(session_id, await self._on(line, look.SESSION, known))
+            _, head = self._session(session_id, await self._on(line, read.SESSION, known))
             return await lineage.select_attachment(functools.partial(self._on, line), head.ref, id)
 
-        found = await self._insisting(act)
+        found = await self._run_retrying(act)
         if found is None:
             raise UnknownAttachment(session_id, id)
         return found
 
     async def attachments(self, session_id: str) -> builtins.list[Attachment]:
-        known = self._known(session_id)
+        known = self._escape_id(session_id)
 
         async def act(line: PgConnection) -> builtins.list[Attachment]:
-            _, head = self._session(session_id, await self._on(line, look.SESSION, known))
+            _, head = self._session(session_id, await self._on(line, read.SESSION, known))
             return await lineage.list_attachments(functools.partial(self._on, line), head.ref)
 
-        return await self._insisting(act)
+        return await self._run_retrying(act)
 
     # ---- other processes
 
     async def changed(self) -> bool:
-        return await self._ear.changed()
+        return await self._channel.changed()
 
     def listen(self, wake: Callable[[RemoteChange], None], me: str = "") -> float:
-        return self._ear.listen(wake, me)
+        return self._channel.listen(wake, me)
 
     # ---- statements
 
-    def _say(self, statement: str) -> str:
+    def _qualify(self, statement: str) -> str:
         return qualify_schema(statement, self.schema)
 
     async def _on(
         self, line: PgConnection, statement: str, *values: Any
     ) -> builtins.list[tuple[Any, ...]]:
-        cursor = await line.execute(self._say(statement), values)
+        cursor = await line.execute(self._qualify(statement), values)
         return await cursor.fetchall() if cursor.description else []
 
     async def _rows(self, statement: str, *values: Any) -> builtins.list[tuple[Any, ...]]:
         """The rows of one statement."""
 
         async def act(line: PgConnection) -> builtins.list[tuple[Any, ...]]:
-            return await (await line.execute(self._say(statement), values)).fetchall()
+            return await (await line.execute(self._qualify(statement), values)).fetchall()
 
-        return await self._lines.insisting(act)
+        return await self._lines.run_retrying(act)
 
     async def _write(self, statement: str, *values: Any) -> None:
         """Runs a rare write that may be repeated, and notifies the other processes."""
@@ -691,13 +700,13 @@ class PostgresStore:
         async def act(line: PgConnection) -> None:
             async with line.transaction():
                 await self._on(line, statement, *values)
-                await self._ear.tell(line)
+                await self._channel.tell(line)
 
-        await self._insisting(act)
+        await self._run_retrying(act)
 
-    async def _insisting(self, act: Callable[[PgConnection], Awaitable[T]]) -> T:
+    async def _run_retrying(self, act: Callable[[PgConnection], Awaitable[T]]) -> T:
         try:
-            return await self._lines.insisting(act)
+            return await self._lines.run_retrying(act)
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
 

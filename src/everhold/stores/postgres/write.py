@@ -31,7 +31,8 @@ LIGHT: Final = (
 )
 LAND: Final = "SELECT everhold.land_1(%s, %s, %s, %s, %s, %s)"
 #: Applies the steps of many sessions: the head, one delivery, and the effect marks. Returns the
-#: sessions that moved.
+#: sessions that moved. All parts of the statement see the tables as they were before it and run in
+#: any order, so no two of them may write the same row: see `_is_step`.
 STEPS: Final = (
     "WITH moved AS (UPDATE everhold.head_1 h SET revision = g.revision, state = g.state, n ="
     " g.head_n,"
@@ -308,7 +309,9 @@ def _json(value: Any) -> str:
 
 
 def _is_step(change: Change) -> bool:
-    """Whether a change only contains the head, a delivery and effect marks."""
+    """Whether a change only contains the head, a delivery and effect marks, and no mark that it
+    both deletes and writes.
+    """
     rest = change.intake or change.notices or change.read or change.letters or change.writes
     return not rest and not any(effect.q in change.closed for effect in change.effects)
 

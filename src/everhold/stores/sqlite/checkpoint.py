@@ -65,15 +65,15 @@ class Checkpoints:
         self._rest_until = 0.0
         # frames that the last failed truncation had moved; only the thread uses it
         self._stuck_at = -1
-        self._told = ""  # the last message that was logged
+        self._logged = ""  # the last message that was logged
         self._closed = False
 
     def wrote(self, changes: int) -> asyncio.Future[None] | None:
         """Counts committed changes; returns what the next commit must wait for, if anything."""
         self._looked_after += changes
-        return self._look() if self._looked_after >= LOOK_AFTER else None
+        return self._check_size() if self._looked_after >= LOOK_AFTER else None
 
-    def _look(self) -> asyncio.Future[None] | None:
+    def _check_size(self) -> asyncio.Future[None] | None:
         self._moved_after += self._looked_after
         self._looked_after = 0
         size = self._size()
@@ -92,7 +92,7 @@ class Checkpoints:
                 self._begin()
             # no thread could be started; the changes are committed all the same
             except RuntimeError as error:
-                self._tell(error)
+                self._log_failure(error)
 
     def _begin(self) -> asyncio.Future[None]:
         self._moved_after = 0
@@ -108,14 +108,14 @@ class Checkpoints:
     def _done(self, job: asyncio.Future[None]) -> None:
         self._job = self._held = None
         self._rest_until = job.get_loop().time() + _REST
-        self._tell(None if job.cancelled() else job.exception())
+        self._log_failure(None if job.cancelled() else job.exception())
 
-    def _tell(self, error: BaseException | None) -> None:
+    def _log_failure(self, error: BaseException | None) -> None:
         """Logs why the log could not be moved, once per cause."""
-        told = "" if error is None else str(error)
-        if told and told != self._told:
+        reason = "" if error is None else str(error)
+        if reason and reason != self._logged:
             log.warning("the write-ahead log was not moved into the database: %s", error)
-        self._told = told
+        self._logged = reason
 
     async def close(self) -> None:
         """Finishes the running job and starts no other, so that the last connection has little left
@@ -137,14 +137,14 @@ class Checkpoints:
         try:
             with closing(self._place.connect(timeout=HOLD)) as connection:
                 connection.execute("PRAGMA fullfsync = 1")
-                self._insist(connection)
+                self._checkpoint_until_done(connection)
         except StoreUnavailable:
             pass  # a removed file has nothing to move, and must not be created again
         except sqlite3.Error as error:
             if not is_busy_error(error):  # otherwise the next job does it
                 raise translate_sqlite_error(error, self._where) from None
 
-    def _insist(self, connection: sqlite3.Connection) -> None:
+    def _checkpoint_until_done(self, connection: sqlite3.Connection) -> None:
         end = time.monotonic() + _PATIENCE
         while True:
             _, frames, moved = _checkpoint(connection, "PASSIVE")

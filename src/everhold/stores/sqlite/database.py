@@ -65,6 +65,7 @@ def connect_file(path: Path) -> sqlite3.Connection:
         if not path.exists():
             _make(path.parent)
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        # isolation_level=None: Python begins no transactions of its own. timeout=0: rule 4.
         connection = sqlite3.connect(path, isolation_level=None, timeout=0)
     except OSError as error:
         raise StoreUnavailable(str(path), error.strerror or str(error), _hint(error)) from None
@@ -97,12 +98,12 @@ def prepare_database(
     does the same.
     """
     known = load_migrations() if steps is None else steps
-    _insisting(connection, path, lambda: _prepare(connection, path, known))
+    _retry_while_locked(connection, path, lambda: _prepare(connection, path, known))
 
 
-def _insisting(connection: sqlite3.Connection, path: Path, act: Callable[[], T]) -> T:
-    """Runs `action` when no other process locks the file. It sleeps, because nothing else
-    runs yet.
+def _retry_while_locked(connection: sqlite3.Connection, path: Path, act: Callable[[], T]) -> T:
+    """Runs `act` as soon as no other process locks the file. It blocks the loop with `sleep`,
+    which is harmless while a store opens.
     """
     deadline = time.monotonic() + 10
     while True:
@@ -123,13 +124,13 @@ def _prepare(connection: sqlite3.Connection, path: Path, steps: list[str]) -> No
     run = connection.execute
     found = _format(connection, path, len(steps))
     if run("PRAGMA journal_mode").fetchone()[0] != "wal":
-        run("PRAGMA page_size = 4096")
+        run("PRAGMA page_size = 4096")  # cannot be changed once the file has a write-ahead log
         if run("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
             raise StoreUnavailable(
                 str(path), "its folder does not allow a write-ahead log", "Use a local disk."
             )
     run("PRAGMA synchronous = NORMAL")
-    run("PRAGMA wal_autocheckpoint = 0")
+    run("PRAGMA wal_autocheckpoint = 0")  # a thread does that: see checkpoint.py
     run("PRAGMA fullfsync = 1")  # macOS: otherwise fsync does not reach the disk
     if found == len(steps):
         return
@@ -159,7 +160,9 @@ def is_copied_alone(connection: sqlite3.Connection, path: Path, *, logged: bool)
     """Whether the file is a copy made without its write-ahead log; `logged` says whether it has one
     now.
     """
-    return _insisting(connection, path, lambda: _is_copied_alone(connection, _inode(path), logged))
+    return _retry_while_locked(
+        connection, path, lambda: _is_copied_alone(connection, _inode(path), logged)
+    )
 
 
 def _is_copied_alone(connection: sqlite3.Connection, inode: str, logged: bool) -> bool:
@@ -382,14 +385,14 @@ def _backup(source: Path, target: Path, progress: ProgressCallback | None) -> No
             # write.
             origin.execute("BEGIN")
             origin.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            origin.backup(copied, pages=PAGES, progress=_told(progress))
+            origin.backup(copied, pages=PAGES, progress=_adapt_progress(progress))
             copied.execute("PRAGMA journal_mode = DELETE")  # one file, complete without a log
             adopt_copied_file(copied, target)
     except sqlite3.Error as error:
         raise translate_sqlite_error(error, str(target)) from None
 
 
-def _told(progress: ProgressCallback | None) -> Callable[[int, int, int], object] | None:
+def _adapt_progress(progress: ProgressCallback | None) -> Callable[[int, int, int], object] | None:
     if progress is None:
         return None
     return lambda status, left, pages: progress(pages - left, pages)

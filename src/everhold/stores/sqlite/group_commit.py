@@ -93,7 +93,7 @@ class SQLiteGroupCommit:
         if (self._owner is not None and self._in_place >= self._turns) or not self.commit_now(
             change, fence
         ):
-            await self._together(change, fence)
+            await self._commit_in_batch(change, fence)
 
     def commit_now(self, change: Change, fence: int) -> bool:
         """See `Store.commit_now`: commits in place if this task is the only one in this turn.
@@ -105,20 +105,20 @@ class SQLiteGroupCommit:
         if self._owner is None:
             self._owner = task
             self._in_place = 0
-            loop.call_soon(self._turn_over)
+            loop.call_soon(self._end_turn)
         if self._owner is task and not self._flushing:
             self._in_place += 1
             try:
-                self._alone(change, fence)
+                self._commit_in_place(change, fence)
                 held = self._after(1)
                 if held is not None:
                     self._hold(held)
                 return True
             except sqlite3.Error as error:
                 if not is_busy_error(error):
-                    raise self._translated(error) from None
+                    raise self._translate(error) from None
             except (TypeError, ValueError) as error:
-                raise self._misfit(error) from None
+                raise self._translate_value_error(error) from None
         return False
 
     def close(self) -> None:
@@ -133,15 +133,17 @@ class SQLiteGroupCommit:
 
     # ---- alone
 
-    def _turn_over(self) -> None:
+    def _end_turn(self) -> None:
         self._owner = None
 
-    def _alone(self, change: Change, fence: int) -> None:
+    def _commit_in_place(self, change: Change, fence: int) -> None:
         run = self._run
         fsync = change.durable and not self._fsync
-        if fsync:
+        if fsync:  # before BEGIN: it cannot be changed in a transaction
             run("PRAGMA synchronous = FULL")
         try:
+            # IMMEDIATE takes the write lock now. A deferred transaction that reads first fails at
+            # its first write if another process has committed in between.
             run("BEGIN IMMEDIATE")
             if change.light:
                 if run(LIGHT, make_light_row(change.head, fence)).rowcount != 1:
@@ -150,6 +152,7 @@ class SQLiteGroupCommit:
                     run(DELIVER, make_delivery_row(change.head.ref, delivery))
             else:
                 write_change(run, change, fence, self._now)
+            # The same as `DatabaseFile.check`, without the call: this runs in every step.
             try:
                 found = stat(self._path)
             except OSError:
@@ -158,15 +161,15 @@ class SQLiteGroupCommit:
                 raise self._place.gone()
             run("COMMIT")
         except BaseException:
-            self._rolled_back()
+            self._roll_back()
             raise
         finally:
             if fsync:
-                self._normal()
+                self._restore_synchronous()
 
     # ---- together
 
-    async def _together(self, change: Change, fence: int) -> None:
+    async def _commit_in_batch(self, change: Change, fence: int) -> None:
         loop = asyncio.get_running_loop()
         done = loop.create_future()
         self._queue.append((change, fence, done))
@@ -237,25 +240,25 @@ class SQLiteGroupCommit:
             if fsync:
                 run("PRAGMA synchronous = FULL")
             run("BEGIN IMMEDIATE")
-            refused = self._land_all(batch)
+            refused = self._write_all(batch)
             self._place.check()
             run("COMMIT")
         except sqlite3.Error as error:
-            self._rolled_back()
+            self._roll_back()
             if is_busy_error(error):
                 self._queue[:0] = batch
                 return False
-            refused = dict.fromkeys(range(len(batch)), self._translated(error))
+            refused = dict.fromkeys(range(len(batch)), self._translate(error))
         except StoreUnavailable as error:
-            self._rolled_back()
+            self._roll_back()
             refused = dict.fromkeys(range(len(batch)), error)
         except BaseException:
-            self._rolled_back()
+            self._roll_back()
             self._queue[:0] = batch  # the code that catches this reports it to them
             raise
         finally:
             if fsync:
-                self._normal()
+                self._restore_synchronous()
         for index, (_, _, done) in enumerate(batch):
             if done.done():
                 continue
@@ -266,13 +269,13 @@ class SQLiteGroupCommit:
         self._held = self._after(len(batch))
         return True
 
-    def _land_all(self, batch: list[Waiter]) -> dict[int, EverholdError]:
-        if all(change.light for change, _, _ in batch) and self._land_light(batch):
+    def _write_all(self, batch: list[Waiter]) -> dict[int, EverholdError]:
+        if all(change.light for change, _, _ in batch) and self._write_all_light(batch):
             return {}
         refused: dict[int, EverholdError] = {}
         run = self._run
         for index, (change, fence, _) in enumerate(batch):
-            run("SAVEPOINT one")
+            run("SAVEPOINT one")  # ROLLBACK TO keeps it open; RELEASE ends it in either case
             try:
                 write_change(run, change, fence, self._now)
             except EverholdError as error:
@@ -280,11 +283,11 @@ class SQLiteGroupCommit:
                 refused[index] = error
             except (TypeError, ValueError, sqlite3.IntegrityError) as error:
                 run("ROLLBACK TO one")
-                refused[index] = self._misfit(error)
+                refused[index] = self._translate_value_error(error)
             run("RELEASE one")
         return refused
 
-    def _land_light(self, batch: list[Waiter]) -> bool:
+    def _write_all_light(self, batch: list[Waiter]) -> bool:
         """Applies all changes at once; False, with nothing changed, if one of them is refused."""
         many = self._many
         run = self._run
@@ -297,6 +300,7 @@ class SQLiteGroupCommit:
         except (TypeError, ValueError):
             return False  # one by one, to find the refused one
         run("SAVEPOINT all_of_them")
+        # The rowcount is the sum of all updates: it is smaller if one change was overtaken.
         many.executemany(LIGHT, [make_light_row(change.head, fence) for change, fence, _ in batch])
         if many.rowcount == len(batch):
             try:
@@ -311,20 +315,20 @@ class SQLiteGroupCommit:
 
     # ---- failures
 
-    def _rolled_back(self) -> None:
+    def _roll_back(self) -> None:
         if self._connection.in_transaction:
             self._run("ROLLBACK")
 
-    def _normal(self) -> None:
+    def _restore_synchronous(self) -> None:
         self._run("PRAGMA synchronous = NORMAL")
 
-    def _misfit(self, error: Exception) -> EverholdError:
+    def _translate_value_error(self, error: Exception) -> EverholdError:
         """The error for a value that cannot be written or a row that cannot be read."""
         if isinstance(error, TypeError | UnicodeError):
             return BadValue("the change", str(error))
         return StoreDamaged(self._where, str(error))
 
-    def _translated(self, error: sqlite3.Error) -> EverholdError:
+    def _translate(self, error: sqlite3.Error) -> EverholdError:
         return find_newer_format(self._connection, self._where) or translate_sqlite_error(
             error, self._where
         )

@@ -85,14 +85,15 @@ T = TypeVar("T")
 
 DURABILITY: Final = ("process", "mixed", "power")
 
-# As bytes: checking and decoding need no str.
+# The texts are read as bytes, because checksums and decoders take bytes.
 _JOURNAL: Final = (
     "SELECT n, at, CAST(answers AS BLOB), CAST(asked AS BLOB), CAST(notes AS BLOB), seal FROM"
     " journal"
     " WHERE session = ? AND n >= ? AND n <= ? ORDER BY n"
 )
 _TOP: Final = 2**63 - 1
-#: Whether a session has an open question that needs an outside answer and has no notice.
+#: Whether a session has an open question that needs an outside answer and has no notice. A stored
+#: query has no `kind` if that is the default, llm.
 _UNNOTICED: Final = (
     "EXISTS (SELECT 1 FROM journal o, json_each(o.asked) a WHERE o.session = h.ref AND o.n >="
     " h.open_from"
@@ -104,7 +105,8 @@ _UNNOTICED: Final = (
     " AND json_extract(g.value, '$.q') = json_extract(a.value, '$.q')))"
 )
 
-#: Sessions that need a move, each with the reason. Every part uses an index of its own.
+#: Sessions that need a move, each with the reason. Every part reads a small partial index.
+#: `INDEXED BY` makes a missing index an error; without it the planner may scan the whole table.
 _UNMOVED: Final = (
     "SELECT s.id, w.why, w.since, coalesce(h.revision, 0), w.came FROM ("
     "SELECT ref, 'timer' AS why, due_at AS since, 0 AS came FROM head_1 INDEXED BY head_due"
@@ -430,21 +432,21 @@ class SQLiteStore:
         writes: bool = False,
     ) -> T:
         with self._reading():  # most reads change nothing and take no lock
-            _, given = self._looked(session_id, named, whole, only)
-        said = act(given)
+            _, given = self._read_intake(session_id, named, whole, only)
+        result = act(given)
         if not given.moved and not given.written:
-            return said
+            return result
 
         def land() -> T:
-            ref, fresh = self._looked(session_id, named, whole, only)
-            said = act(fresh)
+            ref, fresh = self._read_intake(session_id, named, whole, only)
+            result = act(fresh)
             intake_rows.write_intake(self._run, ref, fresh)
-            return said
+            return result
 
         landed: T = await self._write(land, lasting=given.lasting)
         return landed
 
-    def _looked(
+    def _read_intake(
         self, session_id: str, named: Sequence[str], whole: bool, only: bool
     ) -> tuple[int, Intake]:
         _, head, _ = self._session(session_id)
@@ -581,6 +583,7 @@ class SQLiteStore:
     # ---- other processes
 
     async def changed(self) -> bool:
+        # SQLite's data_version changes only when another connection commits.
         before = self._seen_version
         self._seen_version = self._data_version()
         return before != self._seen_version
@@ -609,7 +612,7 @@ class SQLiteStore:
         while True:
             try:
                 with self._translating():
-                    if synced:
+                    if synced:  # before BEGIN: it cannot be changed in a transaction
                         self._run("PRAGMA synchronous = FULL")
                     try:
                         self._run("BEGIN IMMEDIATE")
@@ -643,11 +646,12 @@ class SQLiteStore:
         """Runs a long read in a thread."""
 
         def seen(connection: sqlite3.Connection) -> T:
-            store = copy(self)
+            store = copy(self)  # shares everything but the connection
             store._connection, store._run = connection, connection.cursor().execute
             return act(store)
 
-        self._data_version()  # a closed store, or one of another thread, raises here
+        # Raises for a closed store, and for a store that another thread has opened.
+        self._data_version()
         try:
             with self._translating():
                 return await run_in_thread(self._place, seen)

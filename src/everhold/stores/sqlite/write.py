@@ -23,6 +23,7 @@ from everhold.ports.store import Change, Letter, ValueWrite
 from everhold.stores.row_codec import checksum_head, encode_birth, read_head
 from everhold.stores.sqlite import intake_rows, lineage
 
+#: The UPDATE of a light change. It names no indexed column (rule 2).
 LIGHT: Final = (
     "UPDATE head_1 SET revision = ?, n = ?, open_from = ?, updated_at = ?, metrics = ?, seal = ?"
     " WHERE ref = ? AND revision = ?"
