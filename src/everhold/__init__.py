@@ -1,10 +1,10 @@
-"""LLM programs that stop wherever they need an answer, and survive everything while they wait.
+"""Durable execution for LLM programs and agents: programs pause at a question and survive crashes.
 
-The names of every day are here. The other public packages are `agents`, `hooks`, `plugins`,
+The most used names are here. The other public packages are `agents`, `hooks`, `plugins`,
 `stores`, `models`, `schedules`, `notify`, `strategies`, `packages`, `testing`, `errors` and `agui`;
-docs/stability.md says what public means. Everything else is private.
+docs/stability.md defines what is public. Everything else is private.
 
-Names are loaded when they are first used, so that `import everhold` costs next to nothing.
+Names are loaded when they are first used, so that `import everhold` is fast.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The blocking façade: `Runtime`, its parts and `AgentSession` for code that is not async, also
-inside a running loop (a notebook).
+"""The blocking façade: `Runtime`, its parts and `AgentSession` for code that is not async.
 
-A loop of our own runs in a thread. `Bridge` gives a class the public coroutine methods of an async
-one; each is handed to that loop and waited for. What type checkers see is in `blocking.pyi`, which
-tools/blocking.py writes from the async classes.
+It works inside a running event loop, too, such as in a notebook: its own loop runs in a thread.
+`Bridge` gives a class the public coroutine methods of an async class; each runs on that loop and
+blocks until it is done. Type checkers read `blocking.pyi`, which tools/blocking.py generates from
+the async classes.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from everhold.schedules import Schedules, Triggers
 
 R = TypeVar("R")
 T = TypeVar("T")
-#: Has work done on the loop, and waits for it.
+#: Runs a coroutine on the loop and blocks until it is done.
 Wait = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class _Thread:
-    """A loop in a thread."""
+    """An event loop in a thread of its own."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -64,8 +64,10 @@ class _Thread:
 
 
 class Bridge:
-    """The blocking twin of an async object. Each public coroutine method of the class it is a twin
-    `of` blocks; an async generator is an iterator; a result that has a twin itself is that twin.
+    """The blocking twin of an async object.
+
+    Public coroutine methods of the class `of` become blocking methods, and async generators become
+    iterators. A result whose class has a twin is returned as that twin.
     """
 
     _twins: ClassVar[dict[type, type[Bridge]]] = {}
@@ -118,7 +120,7 @@ def _iterate(found: AsyncGenerator[T, None], wait: Wait) -> Iterator[T]:
         return await anext(found, None)
 
     async def close() -> None:
-        # a caller that was interrupted while it waited for the next event has not left yet
+        # after an interrupt, the cancelled `anext` may still run; `aclose` would raise
         while found.ag_running:
             await asyncio.sleep(0.001)
         await found.aclose()
@@ -259,13 +261,10 @@ def run(
     again: bool = False,
     durability: str = "mixed",
 ) -> R:
-    """Run a program to its end and return what it returns; run it again with the same `key` and it
-    goes on.
+    """Run a program to its end and return its result. The same `key` resumes the same session.
 
-    If the session with this `key` was deleted, it raises `KeyDeleted`; with `again`, a new session
-    begins.
-
-    Raises `Waiting` when somebody outside has to answer, `Failed`, or `Cancelled`.
+    Raises `Waiting` if the session needs an answer from outside, `Failed`, or `Cancelled`. If the
+    session with this `key` was deleted, raises `KeyDeleted`; with `again`, starts a new one.
     """
     refuse_while_loading()
     try:
@@ -288,9 +287,7 @@ def run(
 
 
 def _show_plainly() -> None:
-    """Let an error of ours that nobody catches end a script with its sentence instead of a
-    traceback.
-    """
+    """Make an uncaught everhold error end a script with its message instead of a traceback."""
     if sys.excepthook is sys.__excepthook__ and not hasattr(sys, "ps1"):
         sys.excepthook = _excepthook
 

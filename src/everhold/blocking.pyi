@@ -386,7 +386,7 @@ class BlockingRuntime:
     workers: BlockingWorkers
     @property
     def database(self) -> str:
-        """The address of the store, for people."""
+        """The address of the store, without a password."""
     def run(
         self,
         call: Call[R],
@@ -399,7 +399,7 @@ class BlockingRuntime:
         wait: float | None = None,
         again: bool = False,
     ) -> R:
-        """Run a program to its end and return what it returns."""
+        """Run a program to its end and return its result."""
     def start(
         self,
         call: Call[Any] | str,
@@ -415,7 +415,7 @@ class BlockingRuntime:
         wait: float | None = None,
         again: bool = False,
     ) -> Status:
-        """Begin a session and say where it stands once this process can do no more for it now."""
+        """Start a session, move it as far as this process can now, and return its status."""
     def answer(
         self,
         question: OpenQuery | SessionRef,
@@ -427,9 +427,7 @@ class BlockingRuntime:
         by: Mapping[str, JSON] | None = None,
         wait: float | None = None,
     ) -> Status:
-        """Answer a question, with a value or with an error; `question` is an open query, or a
-        session.
-        """
+        """Answer a question with a value or an error. `question` is an open query or a session."""
     def answer_many(
         self,
         session: SessionRef,
@@ -438,11 +436,11 @@ class BlockingRuntime:
         by: Mapping[str, JSON] | None = None,
         wait: float | None = None,
     ) -> Status:
-        """Answer several questions at once, by query id: all are taken, or none."""
+        """Answer several questions, by query id: all are accepted, or none."""
     def signal(
         self, session: SessionRef, name: str, value: JSON = None, *, wait: float | None = None
     ) -> Status:
-        """Send a message to a program; it is kept until the program receives it."""
+        """Send a signal to a program. It is stored until the program receives it."""
     def complete(
         self,
         session: SessionRef,
@@ -456,9 +454,9 @@ class BlockingRuntime:
     def session(
         self, agent: Agent, id: str, *, residency: str = "all", again: bool = False
     ) -> BlockingSession:
-        """The conversation of this id with an agent; one that does not exist yet begins."""
+        """The conversation with this id. Starts one with `agent` if it does not exist."""
     def status(self, session: SessionRef) -> Status:
-        """Where a session stands: `Running`, `Paused` or `Finished`."""
+        """The status of a session: `Running`, `Paused` or `Finished`."""
     def wait(
         self, session: SessionRef, timeout: float | None = None, *, settled: bool = False
     ) -> Status:
@@ -466,20 +464,14 @@ class BlockingRuntime:
         seconds.
         """
     def find(self, name: str) -> SessionId:
-        """The session that is meant by its id, by the beginning of it, by its key, or by
-        "@last", the newest.
-        """
+        """Find a session by its id, a prefix of it, its key, or "@last" for the newest."""
     def explain(self, session: SessionRef) -> Explanation:
-        """Say in sentences why a session is where it is, and what moves it. Reads, and replays
-        without effects.
-        """
+        """Explain in sentences why a session is in its state and what moves it. Changes nothing."""
     def steps(self, session: SessionRef) -> list[Step]:
-        """The journal of a session: each step with what was handed to the program and what it
-        asked in return.
-        """
+        """The journal of a session: for each step, the answers delivered and the queries asked."""
     def transcript(self, session: SessionRef) -> list[dict[str, JSON]]:
-        """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null
-        where there is none).
+        """The model questions and answers of a session: `query_id`, `prompt`, `system`,
+        `response` (null without an answer).
         """
     def snapshot(
         self,
@@ -489,13 +481,13 @@ class BlockingRuntime:
         include_history: bool = False,
         limit: int = 100,
     ) -> dict[str, JSON]:
-        """A session at this moment as plain JSON; without one, those that live and then those
-        that have ended.
+        """The current state of a session as plain JSON; without one, of all sessions, unfinished
+        ones first.
         """
     def attachments(self, session: SessionRef) -> list[Attachment]:
-        """What a session keeps beside its journal, and may read."""
+        """The attachments of a session."""
     def attachment(self, session: SessionRef, id: str) -> bytes:
-        """What a session keeps under this name; raises `UnknownAttachment`."""
+        """The bytes of an attachment. Raises `UnknownAttachment`."""
     def usage(
         self,
         by: str = "program",
@@ -504,7 +496,7 @@ class BlockingRuntime:
         labels: Mapping[str, str] | None = None,
         newer_than: float | None = None,
     ) -> list[UsageRow]:
-        """Model calls and tokens, added up by "program", "session", "model" or "label:NAME"."""
+        """Sum model calls and tokens by "program", "session", "model" or "label:NAME"."""
     def inbox(
         self, *, kind: str | None = None, to: str | None = None, limit: int = 100
     ) -> list[OpenQuery]:
@@ -528,11 +520,11 @@ class BlockingRuntime:
         last session seen.
         """
     def move(self, session: SessionRef, *, wait: float | None = None) -> Status:
-        """Move a session as far as this process can; its models may answer what was left open."""
+        """Move a session as far as this process can. Its models may answer open questions."""
     def cancel(self, session: SessionRef, reason: str = "") -> Status:
-        """Stop a session and its children. The program sees CancelledError once."""
+        """Cancel a session and its children. The program gets one `CancelledError`."""
     def retry(self, session: SessionRef, *, wait: float | None = None) -> Status:
-        """Resume a failed session from its last answer, under the code as it is now."""
+        """Resume a failed session from its last answer, with the current code."""
     def fork(
         self,
         session: SessionRef,
@@ -545,9 +537,9 @@ class BlockingRuntime:
         wait: float | None = None,
         again: bool = False,
     ) -> Status:
-        """A new session that shares this one's steps up to `at` (its last one, by default)."""
+        """Start a new session that shares this one's steps up to `at` (by default all)."""
     def delete(self, session: SessionRef) -> int:
-        """Delete a session; returns how many steps are kept because a fork shares them."""
+        """Delete a session. Returns how many steps remain because forks share them."""
 
 def open_blocking(
     database: str | PathLike[str] | None = None,
@@ -577,8 +569,8 @@ def run(
     again: bool = False,
     durability: str = "mixed",
 ) -> R:
-    """Run a program to its end and return what it returns; run it again with the same `key`
-    and it goes on.
+    """Run a program to its end and return its result. The same `key` resumes the same
+    session.
     """
 
 # [[[end]]]

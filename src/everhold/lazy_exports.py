@@ -16,8 +16,8 @@ def make_lazy_exports(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of a package whose names are in the modules `homes`.
 
-    A home is a path below `everhold`. A name that was loaded is kept in the package. A name whose
-    module needs an extra that is not installed raises `MissingExtra`.
+    A home is a path below `everhold`. A loaded name is stored in the package. A name whose module
+    needs an extra that is not installed raises `MissingExtra`.
     """
 
     def load_name(name: str) -> object:
@@ -28,7 +28,9 @@ def make_lazy_exports(
             module = import_module(f"everhold.{home}")
         except ModuleNotFoundError as error:
             if extra := EXTRAS.get((error.name or "").partition(".")[0]):
-                from everhold.errors import MissingExtra  # `import everhold` loads nothing more
+                from everhold.errors import (
+                    MissingExtra,
+                )  # not at the top: `import everhold` must stay fast
 
                 raise MissingExtra(extra, f"{package}.{name}") from None
             raise

@@ -3,10 +3,10 @@
     async with everhold.open("sqlite:///app.db", llm=my_model) as runtime:
         result = await runtime.run(refund(order="7"), key="refund-7")
 
-`open` reads the settings, puts store, programs, answerers, engine and mover together, and gives a
-`Runtime`. Its verbs run sessions; the parts it owns (`runtime.schedules`, `.triggers`,
-`.notifications`, `.archive`, `.workers`) do the rest. Every verb takes a session by its id, its key
-or a handle. The blocking façade is in `blocking.py`.
+`open` reads the settings and builds a `Runtime` from store, programs, answerers, engine and mover.
+Its verbs run sessions. It owns `runtime.schedules`, `.triggers`, `.notifications`, `.archive` and
+`.workers`. Every verb takes a session by its id, its key or a handle. The blocking façade is in
+`blocking.py`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ _LIVE: Final = (SessionState.RUNNING, SessionState.PAUSED)
 
 
 class AbsentProgram:
-    """A program that is known by its reference alone."""
+    """A program of which only the reference is known."""
 
     digest = ""
 
@@ -126,7 +126,7 @@ class SystemClock:
 
 
 class Info(msgspec.Struct, frozen=True):
-    """One line of a listing of sessions."""
+    """One session in a listing."""
 
     session_id: SessionId
     state: SessionState
@@ -146,8 +146,8 @@ class Info(msgspec.Struct, frozen=True):
 class Runtime:
     """Runs and answers sessions of one store. Made by `everhold.open`; use it with `async with`.
 
-    A session is named by its id, by its key, or by a handle: anything with a `session_id`, such as
-    a status, an open query, a line of a listing, or the handle of a conversation.
+    Verbs take a session by its id, its key, or a handle: any object with a `session_id`, such as a
+    status, an open query, an `Info`, or the handle of a conversation.
     """
 
     def __init__(
@@ -171,21 +171,21 @@ class Runtime:
         check_seconds_arg("ttl", ttl)
         self.store = store
         if clock is not None:
-            store.use_clock(clock.now)  # else leases and workers live by the store's own
+            store.use_clock(clock.now)  # by default, leases and workers use the store's clock
         self.clock: Clock = clock or SystemClock()
         self._settings = found
         self._recover = recover
         self._dice = dice
         self.programs = programs or KnownPrograms(found)
-        # by itself, it asks the models that agents name
+        # the default answers only questions that name a model
         inline = make_answerer(None if llm is UNSET else llm) or Model()
-        # an answerer that cannot work says so before anything is asked
+        # reports a misconfigured answerer before any question is asked
         self._check = inline.check
         self._leave = inline.close
         answerers = dict.fromkeys(inline.kinds, inline)
         shares = read_lua_options(found).shares if found is not None and found.lua else ()
         self._host = ProgramHosts(self.programs.find, shares)
-        # who answers what is begun here
+        # who answers the model questions of sessions started here
         self._llm = OUTSIDE if llm is None or Kind.LLM not in answerers else WORKERS
         self.mover = LocalMover(self.clock)
         self.engine = Engine(
@@ -219,11 +219,11 @@ class Runtime:
         return RuntimeSessionServices(self.engine, self.start, session_id, query)
 
     def _take_up_chores(self, programs: frozenset[str]) -> None:
-        """From now on this process moves sessions: schedules and triggers start those of these
-        programs (of all, if none are named), people are notified, and old sessions are deleted, as
-        far as the settings say so.
+        """Start the chores of a process that moves sessions: schedules, triggers, notifications and
+        retention, as the settings ask for.
 
-        A process that only reads does none of it, and needs no settings for it.
+        Schedules and triggers start sessions of these programs only; of all, if none are named. A
+        process that only reads runs no chores and needs no settings for them.
         """
         self._actions.restrict(programs)
         if not self._does_chores:
@@ -233,7 +233,7 @@ class Runtime:
 
     @property
     def database(self) -> str:
-        """The address of the store, for people."""
+        """The address of the store, without a password."""
         return self._settings.shown if self._settings is not None else self.store.where
 
     async def __aenter__(self) -> Self:
@@ -261,9 +261,9 @@ class Runtime:
         await self.close()
 
     async def close(self, grace: float = 5.0) -> None:
-        """Stop: calls in progress may finish within `grace` seconds; then everything is given back.
+        """Close the runtime. Running calls may finish within `grace` seconds; then all is released.
 
-        It completes also if its caller is cancelled. To close again waits for that.
+        Closing completes even if its caller is cancelled. A second call waits for the first.
         """
         check_seconds_arg("grace", grace)
         if not self._opened:
@@ -275,7 +275,7 @@ class Runtime:
     async def _close(self, grace: float) -> None:
         try:
             await self._stop(grace)
-        finally:  # whatever failed, or was cancelled at the end of the loop
+        finally:  # also if a part failed, or the event loop cancelled this task
             await self.store.close()
 
     async def _stop(self, grace: float) -> None:
@@ -315,11 +315,11 @@ class Runtime:
         wait: float | None = None,
         again: bool = False,
     ) -> R:
-        """Run a program to its end and return what it returns.
+        """Run a program to its end and return its result.
 
-        With a `key`, a session that was begun with it goes on. If that was deleted, the call is
-        refused with `KeyDeleted`; with `again`, a new session begins. Raises `Waiting` when
-        somebody outside has to answer (or after `wait` seconds), `Failed`, or `Cancelled`.
+        With a `key`, resumes the session that was started with it. If that session was deleted,
+        raises `KeyDeleted`; with `again`, starts a new one instead. Raises `Waiting` if the session
+        needs an answer from outside (or after `wait` seconds), `Failed`, or `Cancelled`.
         """
         status = await self.start(
             call,
@@ -352,22 +352,22 @@ class Runtime:
         wait: float | None = None,
         again: bool = False,
     ) -> Status:
-        """Begin a session and say where it stands once this process can do no more for it now.
+        """Start a session, move it as far as this process can now, and return its status.
 
         `call` is a call of a program, or the reference of one (`"shop.py:refund"`) with its `args`.
-        It is refused if the program is not here or its arguments do not fit. With `unchecked`, a
-        reference is accepted as it is: a process that has the program, in this `version`, begins
-        the session. Wrong arguments end it with that error. The `key` of a deleted session is
-        refused with `KeyDeleted`, unless `again` says that a new one is meant.
+        Raises if the program is not here or its arguments do not fit. With `unchecked`, a reference
+        is accepted without loading it: a process that has the program in this `version` starts the
+        session, and wrong arguments end it with that error. The `key` of a deleted session raises
+        `KeyDeleted`; with `again`, a new session is started instead.
         """
         refuse_while_loading()
         check_seconds_arg("wait", wait)
-        meant = self._meant(call, args, version, unchecked)
-        birth = self._birth(meant, key, title, labels, metadata, budget)
+        resolved = self._resolve_call(call, args, version, unchecked)
+        birth = self._birth(resolved, key, title, labels, metadata, budget)
         if unchecked:
             birth = msgspec.structs.replace(birth, digest="", python="")
         else:
-            self.programs.add(meant.program)
+            self.programs.add(resolved.program)
         if key is not None:
             found = await self.engine.again(key, birth, renew=again)
             if found is not None:
@@ -385,17 +385,17 @@ class Runtime:
                 "wait": wait,
                 "again": again,
             }
-            return await self.start(call, **same)  # type: ignore[arg-type]  # another process was quicker
+            return await self.start(call, **same)  # type: ignore[arg-type]  # another process used the key
         return await self._after(birth.id, status, wait)
 
-    def _meant(
+    def _resolve_call(
         self, call: Call[Any] | str, args: Mapping[str, JSON] | None, version: int, unchecked: bool
     ) -> Any:
-        """The call that a reference and its arguments are."""
+        """The call itself, or the one of a reference with its arguments."""
         if not isinstance(call, str):
             if args is not None or unchecked:
                 raise BadArguments(
-                    "start", "a call has its arguments; args= and unchecked= go with a reference"
+                    "start", "a call has its own arguments; args= and unchecked= need a reference"
                 )
             return call
         given = to_plain(dict(args or {}), "args")
@@ -416,11 +416,10 @@ class Runtime:
         by: Mapping[str, JSON] | None = None,
         wait: float | None = None,
     ) -> Status:
-        """Answer a question, with a value or with an error; `question` is an open query, or a
-        session.
+        """Answer a question with a value or an error. `question` is an open query or a session.
 
-        With a session and no `query_id`, its one open question is meant. Nothing changes unless the
-        answer fits.
+        A session without a `query_id` must have exactly one open question. If the answer does not
+        fit, nothing changes.
         """
         if wait is not None:
             check_seconds_arg("wait", wait)
@@ -444,10 +443,9 @@ class Runtime:
         by: Mapping[str, JSON] | None = None,
         wait: float | None = None,
     ) -> Status:
-        """Answer several questions at once, by query id: all are taken, or none.
+        """Answer several questions, by query id: all are accepted, or none.
 
-        A value may be `everhold.Answer(value, usage=…)`, or an exception, which answers with an
-        error.
+        A value may be `everhold.Answer(value, usage=…)`, or an exception to answer with an error.
         """
         check_seconds_arg("wait", wait)
         given = [
@@ -461,7 +459,7 @@ class Runtime:
     async def signal(
         self, session: SessionRef, name: str, value: JSON = None, *, wait: float | None = None
     ) -> Status:
-        """Send a message to a program; it is kept until the program receives it."""
+        """Send a signal to a program. It is stored until the program receives it."""
         check_seconds_arg("wait", wait)
         session_id = await resolve_session_id(self.store, session)
         status = await self.engine.signal(session_id, check_text_arg("name", name), value)
@@ -478,7 +476,7 @@ class Runtime:
     ) -> Status:
         """Give the result of a call that finishes later, by its idempotency key; see `Later`.
 
-        A result that comes before the call has said that it finishes later waits for it.
+        If the call is still running, waits until it has returned `Later`.
         """
         session_id = await resolve_session_id(self.store, session)
         query_id = await find_later_call(self.engine, session_id, key)
@@ -490,20 +488,18 @@ class Runtime:
     async def session(
         self, agent: Agent, id: str, *, residency: str = "all", again: bool = False
     ) -> AgentSession:
-        """The conversation of this id with an agent; one that does not exist yet begins.
+        """The conversation with this id. Starts one with `agent` if it does not exist.
 
-        The id of a deleted conversation is refused with `KeyDeleted`, unless `again` says that a
-        new one is meant.
-
-        `residency="path"` keeps only what leads to the leaf in memory; what was left is read when
-        it is asked for.
+        The id of a deleted conversation raises `KeyDeleted`; with `again`, a new one is started.
+        `residency="path"` keeps only the nodes on the path to the leaf in memory; others are read
+        on demand.
         """
         return await self._conversations.open(agent, id, residency, again=again)
 
     # ---- look
 
     async def status(self, session: SessionRef) -> Status:
-        """Where a session stands: `Running`, `Paused` or `Finished`."""
+        """The status of a session: `Running`, `Paused` or `Finished`."""
         return await self.engine.status(await resolve_session_id(self.store, session))
 
     async def wait(
@@ -512,23 +508,19 @@ class Runtime:
         """Wait until a session has ended or needs an answer from outside; at most `timeout`
         seconds.
 
-        With `settled`, only the work of this process is waited for, and no timer, child or other
-        process.
+        With `settled`, wait only for the work of this process, not for timers, children or other
+        processes.
         """
         check_seconds_arg("timeout", timeout)
         session_id = await resolve_session_id(self.store, session)
         return await self.engine.wait(session_id, timeout, settled=settled)
 
     async def find(self, name: str) -> SessionId:
-        """The session that is meant by its id, by the beginning of it, by its key, or by "@last",
-        the newest.
-        """
+        """Find a session by its id, a prefix of it, its key, or "@last" for the newest."""
         return await find_session_id(self.store, name, self.database)
 
     async def explain(self, session: SessionRef) -> Explanation:
-        """Say in sentences why a session is where it is, and what moves it. Reads, and replays
-        without effects.
-        """
+        """Explain in sentences why a session is in its state and what moves it. Changes nothing."""
         session_id = await resolve_session_id(self.store, session)
         record = await self.store.load(session_id)
         workers = {worker.id: worker for worker in await self.store.workers()}
@@ -546,15 +538,13 @@ class Runtime:
         )
 
     async def steps(self, session: SessionRef) -> list[Step]:
-        """The journal of a session: each step with what was handed to the program and what it asked
-        in return.
-        """
+        """The journal of a session: for each step, the answers delivered and the queries asked."""
         record = await self.store.load(await resolve_session_id(self.store, session))
         return [session_view.make_view_step(step) for step in read_steps(record.deliveries)]
 
     async def transcript(self, session: SessionRef) -> list[dict[str, JSON]]:
-        """What models were asked and said: `query_id`, `prompt`, `system`, `response` (null where
-        there is none).
+        """The model questions and answers of a session: `query_id`, `prompt`, `system`, `response`
+        (null without an answer).
         """
         record = await self.store.load(await resolve_session_id(self.store, session))
         return session_view.make_transcript(record.deliveries)
@@ -567,11 +557,11 @@ class Runtime:
         include_history: bool = False,
         limit: int = 100,
     ) -> dict[str, JSON]:
-        """A session at this moment as plain JSON; without one, those that live and then those that
-        have ended.
+        """The current state of a session as plain JSON; without one, of all sessions, unfinished
+        ones first.
 
-        `pending_filter` shows the open questions: "meta", "preview", "full", or an object that says
-        what of them.
+        `pending_filter` adds the open questions: "meta", "preview", "full", or an object that
+        selects their fields.
         """
         pending = PendingFilter.read(pending_filter)
         now = self.clock.now()
@@ -594,11 +584,11 @@ class Runtime:
         )
 
     async def attachments(self, session: SessionRef) -> list[Attachment]:
-        """What a session keeps beside its journal, and may read."""
+        """The attachments of a session."""
         return await self.store.attachments(await resolve_session_id(self.store, session))
 
     async def attachment(self, session: SessionRef, id: str) -> bytes:
-        """What a session keeps under this name; raises `UnknownAttachment`."""
+        """The bytes of an attachment. Raises `UnknownAttachment`."""
         session_id = await resolve_session_id(self.store, session)
         return (await self.store.attachment(session_id, id))[1]
 
@@ -610,10 +600,10 @@ class Runtime:
         labels: Mapping[str, str] | None = None,
         newer_than: float | None = None,
     ) -> list[UsageRow]:
-        """Model calls and tokens, added up by "program", "session", "model" or "label:NAME".
+        """Sum model calls and tokens by "program", "session", "model" or "label:NAME".
 
-        Only sessions that fit are counted; `newer_than` is seconds since they last moved. By model,
-        the journals are read, and only answered questions count.
+        Counts matching sessions only; `newer_than` is seconds since they last moved. By model, only
+        answered questions count, and all journals are read.
         """
         newer = check_seconds_arg("newer_than", newer_than)
         wanted = SessionFilter(
@@ -673,19 +663,19 @@ class Runtime:
     # ---- change
 
     async def move(self, session: SessionRef, *, wait: float | None = None) -> Status:
-        """Move a session as far as this process can; its models may answer what was left open."""
+        """Move a session as far as this process can. Its models may answer open questions."""
         check_seconds_arg("wait", wait)
         session_id = await resolve_session_id(self.store, session)
         await self.engine.move(session_id)
         return await self.engine.wait(session_id, wait, settled=True)
 
     async def cancel(self, session: SessionRef, reason: str = "") -> Status:
-        """Stop a session and its children. The program sees CancelledError once."""
+        """Cancel a session and its children. The program gets one `CancelledError`."""
         check_text_arg("reason", reason)
         return await self.engine.cancel(await resolve_session_id(self.store, session), reason)
 
     async def retry(self, session: SessionRef, *, wait: float | None = None) -> Status:
-        """Resume a failed session from its last answer, under the code as it is now."""
+        """Resume a failed session from its last answer, with the current code."""
         check_seconds_arg("wait", wait)
         session_id = await resolve_session_id(self.store, session)
         return await self._after(session_id, await self.engine.retry(session_id), wait)
@@ -702,11 +692,10 @@ class Runtime:
         wait: float | None = None,
         again: bool = False,
     ) -> Status:
-        """A new session that shares this one's steps up to `at` (its last one, by default).
+        """Start a new session that shares this one's steps up to `at` (by default all).
 
-        With `answer`, the answer given at that step is replaced and the new session goes on from
-        there. The `key` of a deleted session is refused with `KeyDeleted`, unless `again` says that
-        a new one is meant.
+        With `answer`, the new session resumes with this answer instead of the one at that step. The
+        `key` of a deleted session raises `KeyDeleted`; with `again`, it is used anyway.
         """
         check_seconds_arg("wait", wait)
         session_id = await resolve_session_id(self.store, session)
@@ -729,10 +718,10 @@ class Runtime:
         return await self._after(birth.id, status, wait)
 
     async def delete(self, session: SessionRef) -> int:
-        """Delete a session; returns how many steps are kept because a fork shares them."""
+        """Delete a session. Returns how many steps remain because forks share them."""
         return await self.engine.delete(await resolve_session_id(self.store, session))
 
-    # ---- how it is put together
+    # ---- helpers
 
     def _birth(
         self,
@@ -745,7 +734,8 @@ class Runtime:
     ) -> Birth:
         if not isinstance(call, Call):
             raise NotAProgram(
-                repr(call), "run and start take a call of a program: runtime.run(my_program(x=1))"
+                repr(call),
+                "pass a call of a program to run and start: runtime.run(my_program(x=1))",
             )
         program = call.program
         now = self.clock.now()
@@ -768,7 +758,7 @@ class Runtime:
         )
 
     async def _after(self, session_id: str, status: Status, wait: float | None) -> Status:
-        """The status once this process's own work is done; what it began may be done already."""
+        """The status after the running work of this process has ended."""
         busy = isinstance(status, Running) or (isinstance(status, Paused) and status.waiting_for)
         if not isinstance(status, Finished) and (busy or self.engine.sessions.jobs.get(session_id)):
             return await self.engine.wait(session_id, wait, settled=True)
@@ -791,14 +781,14 @@ def open(
     recover: bool = True,
     tell: Iterable[Notifier] | None = None,
 ) -> Runtime:
-    """A runtime on `sqlite:///app.db`, `memory://` or `postgresql://…`; without a database, the
-    settings say which.
+    """Open a runtime on `sqlite:///app.db`, `memory://` or `postgresql://…`; by default on the
+    database of the settings.
 
-    `llm` answers `llm` questions now: a model as `"provider:name"`, an async function of a query,
-    `CommandModel("claude -p")`, a list or dict of answers. Without it they stay open, for a worker
-    that has a model or for whoever answers; with `llm=None` they are never taken by a worker.
-    `tell` says how people are told that they are asked: see `everhold.notify`. With `recover=False`
-    it moves only what it is asked to.
+    `llm` answers model questions in this process: a model as `"provider:name"`, an async function
+    of a query, `CommandModel("claude -p")`, a list or dict of answers. Without it they stay open
+    for a worker with a model, or for an answer from outside. With `llm=None`, no worker ever
+    answers them. `tell` are the notifiers for open questions: see `everhold.notify`. With
+    `recover=False`, only the sessions that callers use are moved.
     """
     refuse_while_loading()
     found = settings(database)
@@ -818,21 +808,19 @@ def open(
 def _configured(found: Settings) -> Any:
     if found.llm is None:
         return UNSET
-    made = make_answerer(found.llm)  # says what is wrong with a name, or where a test runs
+    made = make_answerer(found.llm)  # raises for a wrong name, and for a real model in a test
     return _Configured(found.llm) if isinstance(made, Model) else made
 
 
 class _Configured(Model):
-    """The model that the settings name. One that cannot work here says so when it is asked, not
-    before.
-    """
+    """The model of the settings. If it is misconfigured, it raises at its first question."""
 
     def check(self) -> None:
-        """Let everything else be done."""
+        """Do nothing, so that commands that need no model work."""
 
 
 def convert_result(call: Call[R], status: Finished) -> R:
-    """What a call returned, as its annotation says."""
+    """The result of a call, converted to its return annotation."""
     value = status.result
     wanted = call.program.types.get("return", Any)
     try:
