@@ -92,7 +92,11 @@ def test_every_command_takes_json_and_database_if_it_reads_one() -> None:
             if name == "pkg" and isinstance(command, click.Group)
             else [command]
         )
-        wanted = {"as_json"} if name in ("demo", "init", "pkg") else {"as_json", "database"}
+        wanted = (
+            {"as_json"}
+            if name in ("completion", "demo", "init", "pkg")
+            else {"as_json", "database"}
+        )
         for part in parts if name != "mcp" else ():
             assert wanted <= {parameter.name for parameter in part.params}, (name, part.name)
 

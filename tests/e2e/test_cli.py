@@ -173,7 +173,7 @@ def test_ctrl_c_while_a_command_answers_keeps_the_session(shop: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=250)
     assert (process.returncode, out) == (130, "")
-    assert err.split("\n") == ["", "the session is kept; go on with: everhold run -c k", "", ""]
+    assert err.split("\n") == ["", "the session is kept; to resume it: everhold run -c k", "", ""]
     done = everhold("run", "-c", "k", "--answer-with", "cat", cwd=shop)
     assert json.loads(done.stdout)["prompt"] == "Refund 7? Why did 7 come back?"
 
@@ -183,7 +183,7 @@ def test_a_process_without_the_program_can_answer(shop: Path, tmp_path: Path) ->
     (shop / "shop.py").rename(shop / "elsewhere.txt")
     done = everhold("answer", "k", "it broke", cwd=shop)
     assert done.returncode == 0
-    assert done.stderr.startswith("accepted · k · ready to go on where its program is")
+    assert done.stderr.startswith("accepted · k · another process has its program and resumes it")
     (shop / "elsewhere.txt").rename(shop / "shop.py")
     done = everhold("run", "-c", "k", "--wait", "10", cwd=shop)
     assert json.loads(done.stdout)["prompt"] == "Refund 7? it broke"
@@ -263,7 +263,7 @@ def test_ctrl_c_at_a_terminal_keeps_the_session(shop: Path) -> None:
     terminal = Terminal(shop, "run", "shop.py:refund", "order=7", "--key", "k")
     terminal.until("> ")
     assert terminal.interrupt() == 130
-    assert "the session is kept; go on with: everhold run -c k" in terminal.text
+    assert "the session is kept; to resume it: everhold run -c k" in terminal.text
     assert (
         json.loads(everhold("show", "k", "--json", cwd=shop).stdout)["session"]["state"] == "paused"
     )

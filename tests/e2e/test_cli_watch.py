@@ -23,7 +23,7 @@ async def refund(ctx: everhold.Context, order: str) -> str:
     return "refunded" if await ctx.approval(f"Refund {order}?") else reason
 """
 WORDS = 'WHY = "Why did {order} come back?"\n'
-FITS = "k asks what it asked, over 2 steps; calls made: 0"
+FITS = "k asks what it asked, over 2 steps, 0 calls"
 
 
 class Watching:
@@ -110,7 +110,7 @@ def test_each_edit_brings_a_new_verdict_until_ctrl_c(shop: Path, watching: Watch
     (shop / "shop.py").write_text(PROGRAM.replace("Refund {order}?", "Pay {order} back?"))
     said = watching.round()
     assert "shop.py has changed" in said
-    assert "q-1 was worded: Refund 7?" in said
+    assert "q-1 was recorded as: Refund 7?" in said
     assert FITS in said
 
     (shop / "shop.py").write_text(PROGRAM.replace("await ctx.approval(", "await ctx.input("))

@@ -1,7 +1,7 @@
-"""Commands that tell sessions something: answer, signal, cancel.
+"""The commands `answer`, `signal` and `cancel`.
 
-A question for a person is answered by one: at a terminal, or under a name (`--as NAME`, and `--yes`
-or `--no` for an approval). A model that can only run commands has neither.
+Only a person answers a question for people: at a terminal, or by name (`--as NAME`, and `--yes` or
+`--no` for an approval). A model that answers by plain `everhold answer` commands is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 import click
 from msgspec import UNSET
 
+from everhold.cli.candidates import complete_files
 from everhold.cli.context import (
     CommandRuntime,
     at_terminal,
@@ -20,13 +21,13 @@ from everhold.cli.context import (
 )
 from everhold.cli.options import (
     AnswerOptions,
-    Duration,
     add_answer_options,
     add_common_options,
     make_usage_error,
     open_moving_runtime,
     parse_json_or_text,
     session_argument,
+    wait_option,
 )
 from everhold.cli.output import report_status
 from everhold.cli.terminal import drive_until_blocked, parse_typed_answer, report_on_interrupt
@@ -39,10 +40,14 @@ from everhold.errors import NotAllowed
 @session_argument
 @click.argument("value", required=False)
 @click.option(
-    "-q", "--query", "query_id", metavar="ID", help="Which question, if several are open."
+    "-q", "--query", "query_id", metavar="ID", help="The question, if several are open: q-3."
 )
 @click.option(
-    "-f", "--file", metavar="FILE", help="Take the answer from a file; - is standard input."
+    "-f",
+    "--file",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="Read the answer from a file; - is standard input.",
 )
 @click.option("--error", metavar="TEXT", help="Answer with an error instead of a value.")
 @click.option("--yes/--no", "verdict", default=None, help="Answer an approval.")
@@ -50,14 +55,16 @@ from everhold.errors import NotAllowed
     "--as",
     "name",
     metavar="NAME",
-    help="Who answers; needed for people's questions without a terminal.",
+    help="The person who answers. Needed without a terminal, if the question is for a person.",
 )
 @click.option(
-    "--tokens", nargs=2, type=int, metavar="PROMPT ANSWER", help="What the answer cost, in tokens."
+    "--tokens",
+    nargs=2,
+    type=int,
+    metavar="PROMPT ANSWER",
+    help="The tokens that the answer used, of the prompt and of the answer.",
 )
-@click.option(
-    "--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes."
-)
+@wait_option("How long to wait for timers and other processes. Default: do not wait.")
 @add_answer_options
 @add_common_options
 def answer_(
@@ -70,37 +77,43 @@ def answer_(
     name: str | None,
     tokens: tuple[int, int] | None,
     wait: float | None,
-    who: AnswerOptions,
+    answerer: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
-    """Answer a question; without a VALUE you are asked at the terminal.
+    """Answer a question; without a VALUE, at the terminal.
 
-    A value is text, or JSON where the question wants more than text; yes and no answer an approval.
+    VALUE is text, or JSON if the question has a schema. Without one, everhold shows the question
+    and reads your answer.
+
+    \b
+    everhold answer @last "Ship it on Friday"
+    everhold answer refund-7 --yes --as ana
+    everhold answer s-18e9 --query q-3 --file reply.json
     """
     given = [one for one in (value, file, error, verdict) if one is not None]
     if len(given) > 1:
         raise make_usage_error("give one of VALUE, --file, --error, --yes and --no")
-    with open_moving_runtime(database, who) as opened:
+    with open_moving_runtime(database, answerer) as opened:
         session_id = opened.session(session)
         status = opened.runtime.status(session_id)
         if given or not (at_terminal() and isinstance(status, Paused)):
-            query = _meant(opened, session_id, query_id)
+            query = _find_open_query(opened, session_id, query_id)
             if query is not None:
-                _refuse_nobody(query, name, verdict)
-            counted = (
+                _refuse_without_person(query, name, verdict)
+            usage = (
                 None
                 if tokens is None
                 else {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
             )
-            said = UNSET if error is not None else _value(query, value, file, verdict)
+            answer = UNSET if error is not None else _read_value(query, value, file, verdict)
             with report_on_interrupt(opened, lambda: opened.name(session_id)):
                 status = opened.runtime.answer(
                     session_id,
-                    said,
+                    answer,
                     query_id=query_id,
                     error=error,
-                    usage=counted,
+                    usage=usage,
                     by=describe_user(name),
                     wait=wait,
                 )
@@ -109,8 +122,10 @@ def answer_(
         )
 
 
-def _meant(opened: CommandRuntime, session_id: str, query_id: str | None) -> OpenQuery | None:
-    """The open question that is meant; None for one that is not open any more."""
+def _find_open_query(
+    opened: CommandRuntime, session_id: str, query_id: str | None
+) -> OpenQuery | None:
+    """The open question with this id, or the only one; None for an id that is no longer open."""
     status = opened.runtime.status(session_id)
     queries = status.queries if isinstance(status, Paused) else ()
     if query_id is None:
@@ -118,19 +133,19 @@ def _meant(opened: CommandRuntime, session_id: str, query_id: str | None) -> Ope
     return next((query for query in queries if query.id == query_id), None)
 
 
-def _refuse_nobody(query: OpenQuery, name: str | None, verdict: bool | None) -> None:
+def _refuse_without_person(query: OpenQuery, name: str | None, verdict: bool | None) -> None:
     if query.kind not in FOR_PEOPLE or at_terminal():
         return
     wants_verdict = KINDS[query.kind].verdict
     if name is None or (wants_verdict and verdict is None):
-        how = "--as NAME --yes (or --no)" if wants_verdict else "--as NAME"
+        options = "--as NAME --yes (or --no)" if wants_verdict else "--as NAME"
         raise NotAllowed(
-            f"{query.id} is an {query.kind}: a person answers it, and nobody is at a terminal here",
-            f"Answer at a terminal, or say who answers: {how}.",
+            f"{query.id} is an {query.kind}: only a person answers it, and there is no terminal",
+            f"Answer at a terminal, or name the person: {options}.",
         )
 
 
-def _value(
+def _read_value(
     query: OpenQuery | None, value: str | None, file: str | None, verdict: bool | None
 ) -> Any:
     if verdict is not None:
@@ -138,7 +153,7 @@ def _value(
     if file is not None or value == "-":
         value = read_text_argument(file or "-", "--file").rstrip("\n")
     if value is None:
-        raise make_usage_error("it needs a VALUE, and nobody is at a terminal here to be asked")
+        raise make_usage_error("VALUE is missing, and there is no terminal to read it from")
     return value if query is None else parse_typed_answer(query.query, value)
 
 
@@ -148,10 +163,13 @@ def _value(
 @click.argument("value", required=False)
 @add_common_options
 def signal_(session: str, name: str, value: str | None, database: str | None, as_json: bool) -> int:
-    """Send a signal; it is kept until the program receives it. VALUE is JSON, or else text."""
+    """Send a signal; it is kept until the program receives it.
+
+    VALUE is JSON, or else text: everhold signal order-7 paid '{"amount": 30}'
+    """
     with open_moving_runtime(database) as opened:
-        said = None if value is None else parse_json_or_text(value)
-        status = opened.runtime.signal(opened.session(session), name, said)
+        sent = None if value is None else parse_json_or_text(value)
+        status = opened.runtime.signal(opened.session(session), name, sent)
         return report_status(
             status, opened.name(status.session_id), as_json=as_json, terminal=at_terminal()
         )
@@ -159,10 +177,10 @@ def signal_(session: str, name: str, value: str | None, database: str | None, as
 
 @click.command("cancel")
 @session_argument
-@click.option("--reason", default="", help="Kept with the session.")
+@click.option("--reason", metavar="TEXT", default="", help="Why; recorded with the session.")
 @add_common_options
 def cancel_(session: str, reason: str, database: str | None, as_json: bool) -> None:
-    """Stop a session and its children."""
+    """Cancel a session and its children."""
     with open_command_runtime(database) as opened:
         status = opened.runtime.cancel(opened.session(session), reason)
         report_status(

@@ -1,9 +1,9 @@
-"""The command `everhold`: its commands in four groups, how mistakes are told, and how it exits.
+"""The command `everhold`: its commands in four groups, how mistakes are reported, and exit codes.
 
 Rules
-  1. A mistake of the user is one line, `error: … [code]`, and a line `hint: …` if there is one;
-     never a traceback.
-  2. With `--json` there is one JSON document on standard output, also for an error.
+  1. A mistake of the user prints one line, `error: … [code]`, and mostly a line `hint: …`; never a
+     traceback.
+  2. With `--json`, one JSON document goes to standard output, also for an error.
   3. Exit codes come from `wire.py`.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,8 +20,7 @@ from typing import Any, Final
 
 import click
 
-#: The sections of the help, and for each command the module that holds it, as an attribute of its
-#: name and `_`.
+#: The sections of the help, and the module of each command, which defines it as its name and `_`.
 GROUPS: Final = {
     "Run": {
         "demo": "demo",
@@ -35,7 +35,7 @@ GROUPS: Final = {
         "worker": "worker",
         "mcp": "mcp",
     },
-    "Look": {
+    "Inspect": {
         "programs": "programs",
         "sessions": "sessions",
         "show": "sessions",
@@ -58,62 +58,70 @@ GROUPS: Final = {
         "cancel": "answer",
         "outbox": "outbox",
     },
-    "Keep": {"export": "transfer", "import": "transfer", "delete": "db", "db": "db", "pkg": "pkg"},
+    "Manage": {
+        "export": "transfer",
+        "import": "transfer",
+        "delete": "db",
+        "db": "db",
+        "pkg": "pkg",
+        "completion": "completion",
+    },
 }
 
 
-#: What each does, so that `everhold --help` need not load them; a test compares.
+#: The first sentence of each command, so that `everhold --help` need not import it.
 HELP: Final = {
-    "demo": "Kill a program in the middle and see it go on: 20 seconds, no key.",
-    "init": "Make a folder with a program, its test and its settings.",
-    "run": "Run a program, or go on with one that stopped.",
-    "chat": "Hold a conversation with an agent, or go on with one.",
-    "retry": "Go on from a failed session's last answer, with mended code.",
-    "fork": "Begin a session that shares the steps of another; change an answer.",
-    "worker": "Drive the sessions that can go on; take over from the dead.",
+    "demo": "Kill a program in the middle and see it resume; needs no API key.",
+    "init": "Create a folder with a program, its test and its settings.",
+    "run": "Run a program, or resume a session.",
+    "chat": "Talk to an agent, or resume a conversation.",
+    "retry": "Retry a failed session from its last answer, with fixed code.",
+    "fork": "Start a session from a step of another; the answer may differ.",
+    "worker": "Start a worker: it moves the sessions of a database.",
     "schedule": "Start programs at certain times: list, add, next, pause, and more.",
-    "trigger": "Start programs when something happens: list, add, log, and more.",
-    "emit": "Say that something happened; what it triggers is started once.",
-    "mcp": "Serve MCP: a host's own model runs strategies and answers them.",
-    "programs": "List what `run` can start by name, or describe one of them.",
+    "trigger": "Start programs when an event happens: list, add, log, and more.",
+    "emit": "Emit an event; what it triggers is started once.",
+    "mcp": "Serve MCP: the model of a host runs and answers programs.",
+    "programs": "List the programs that `run` knows by name, or describe one.",
     "sessions": "List sessions, newest first.",
-    "show": "Show one session: what was asked, what was answered, how it ended.",
-    "explain": "Say why a session is where it is, and what moves it.",
-    "watch": "Follow a session until it ends: each step as it lands.",
-    "replay": "Run a program along its journal: nothing is asked or called.",
-    "diff": "Show where two sessions part, first difference first.",
-    "check": "Say which sessions would not go on with the code as it is now.",
-    "usage": "Add up what sessions cost in model calls and tokens.",
-    "info": "Say which database, settings and programs are used here, and why.",
+    "show": "Show a session: its questions, its answers, and how it ended.",
+    "explain": "Explain the state of a session, and what to do next.",
+    "watch": "Follow a session until it ends: each step as it is recorded.",
+    "replay": "Replay a session from its journal, without calls or questions.",
+    "diff": "Compare two sessions, first difference first.",
+    "check": "Check which sessions would break with the code as it is now.",
+    "usage": "Sum up the model calls and tokens of sessions.",
+    "info": "Print the database, settings and programs used here, and why.",
     "doctor": "Check settings, database, programs and the answering command.",
     "inbox": "List the open questions of all sessions, oldest first.",
-    "answer": "Answer a question; without a VALUE you are asked at the terminal.",
-    "send": "Say something to a conversation, also while it works.",
-    "intake": "List what waits to enter a conversation, or take it back.",
-    "command": "Have a conversation reset, compacted, refreshed, or its turn stopped.",
+    "answer": "Answer a question; without a VALUE, at the terminal.",
+    "send": "Send a message to a conversation, also during a turn.",
+    "intake": "List the queued input of a conversation, or cancel it.",
+    "command": "Reset or compact a conversation, or stop its turn.",
     "signal": "Send a signal; it is kept until the program receives it.",
-    "cancel": "Stop a session and its children.",
-    "outbox": "List what people were told, or could not be; tell them again.",
+    "cancel": "Cancel a session and its children.",
+    "outbox": "List notifications and their state; send them again, or drop them.",
     "export": "Write sessions and their children to a file.",
-    "import": "Take in the sessions of an exported file; they go on here.",
-    "delete": "Forget a session for good.",
-    "db": "Look after the database: path, verify, gc, vacuum, migrate, copy.",
-    "pkg": "Install, link, list, mend and trust packages of programs.",
+    "import": "Import the sessions of an exported file; they resume here.",
+    "delete": "Delete a session for good.",
+    "db": "Maintain the database: path, verify, gc, vacuum, migrate, copy.",
+    "pkg": "Install, link, list, repair and trust packages of programs.",
+    "completion": "Print a script for shell completion: bash, zsh or fish.",
 }
-#: Hints of errors that are meant for Python, as one says them here.
+#: Hints for the command line, in place of those for Python. `{session}` is what was typed.
 HINTS: Final = {
-    "many_open_queries": "Name the question: --query ID. `everhold show SESSION` lists them.",
-    "no_open_query": "`everhold explain SESSION` says what it waits for.",
-    "illegal_move": "`everhold explain SESSION` says what moves it.",
+    "many_open_queries": "Name the question: --query ID. `everhold show {session}` lists them.",
+    "no_open_query": "`everhold explain {session}` says what it waits for.",
+    "illegal_move": "`everhold explain {session}` says what you can do.",
 }
 
 
 class StdoutClosed(Exception):
-    """Whoever read standard output has gone, as with `| head`; click would call that a failure."""
+    """The reader of standard output has closed it, as with `| head`. That is not a failure."""
 
 
 class LazyCommandGroup(click.Group):
-    """Loads a command when it is asked for, and lists them in sections."""
+    """Imports a command when it is used, and lists the commands in sections."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -135,6 +143,8 @@ class LazyCommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if ctx.resilient_parsing:  # a shell completes the line, and an error would be in its way
+            return super().resolve_command(ctx, args)
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             from difflib import get_close_matches
 
@@ -143,6 +153,14 @@ class LazyCommandGroup(click.Group):
             raise click.UsageError(f"no command {args[0]!r}{meant}", ctx)
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """As click's, without importing every command for its help."""
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [CompletionItem(name, help=HELP[name]) for name in names] + options
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, names in GROUPS.items():
             with formatter.section(section):
@@ -150,9 +168,7 @@ class LazyCommandGroup(click.Group):
 
 
 class SubcommandGroup(click.Group):
-    """The commands of a noun, each listed with its whole first sentence, however narrow the
-    terminal is.
-    """
+    """Subcommands, each listed with its whole first sentence, also in a narrow terminal."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -173,17 +189,22 @@ class SubcommandGroup(click.Group):
 @click.version_option(package_name="everhold", message="everhold %(version)s")
 @click.pass_context
 def everhold(context: click.Context) -> None:
-    """LLM programs that stop wherever they need an answer, and survive everything while they wait.
+    """Durable execution for LLM programs and agents: they wait for answers and survive crashes.
 
-    A SESSION is an id, the beginning of one, its key, or @last.
+    A SESSION is an id, the beginning of an id, a key, or @last (the newest session).
+
+    \b
+    everhold run shop.py:refund order=7    run a program of yours
+    everhold inbox                         list what waits for an answer
+    everhold answer @last                  answer it
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns how to exit."""
-    _streams()
+    """Runs a command; returns the exit code."""
+    _prepare_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if "--json" not in words:
         return _run(words, as_json=False)
@@ -193,11 +214,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(words, as_json=True)
 
 
-def _streams() -> None:
-    """Empty standard streams instead of closed ones, whose places the next files to be opened would
-    take.
-
-    A letter that the terminal's encoding does not have is spelled out.
+def _prepare_streams() -> None:
+    """Opens standard streams that are closed, because the next opened file would take their place.
+    Characters that the encoding of the terminal lacks are printed as escapes.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
@@ -209,13 +228,15 @@ def _streams() -> None:
 
 
 def _color() -> bool | None:
-    """No colours, bold or dim letters where they are not wanted or not known; else, the terminal
-    decides.
-    """
+    """False for no colours and styles; None lets click decide by the terminal."""
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def _run(words: list[str], *, as_json: bool) -> int:
+    if "_EVERHOLD_COMPLETE" in os.environ:
+        from everhold.cli.completion import print_completions
+
+        return print_completions(everhold)
     try:
         return int(
             everhold.main(args=words, prog_name="everhold", standalone_mode=False, color=_color())
@@ -230,16 +251,16 @@ def _run(words: list[str], *, as_json: bool) -> int:
         return ExitCode.INTERRUPTED
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            return _full(error)
-        if isinstance(error, FileNotFoundError) and _is_nowhere():
+            return _report_full_disk(error)
+        if isinstance(error, FileNotFoundError) and _is_folder_deleted():
             from everhold.errors import BadSetting
 
-            error = BadSetting("current folder", "it was deleted; go to another")
-        return report_error(error, as_json=as_json, database=_database(words), path=_path(words))
+            error = BadSetting("current folder", "it was deleted; change to another")
+        return report_error(error, words, as_json=as_json)
 
 
-def _is_nowhere() -> bool:
-    """Whether the current folder was deleted: whatever asks for its name fails."""
+def _is_folder_deleted() -> bool:
+    """Whether the current folder was deleted."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -247,19 +268,22 @@ def _is_nowhere() -> bool:
     return False
 
 
-def _full(error: OSError) -> int:
-    """Tell on standard error that what is said has no room, as with `> file` on a full disk."""
+def _report_full_disk(error: OSError) -> int:
+    """Reports that standard output cannot be written, as with `> file` on a full disk."""
     from everhold.wire import ExitCode
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     click.secho(
-        f"error: it cannot be written: {error.strerror} [usage]", err=True, fg="red", color=_color()
+        f"error: the output cannot be written: {error.strerror} [usage]",
+        err=True,
+        fg="red",
+        color=_color(),
     )
     return ExitCode.USAGE
 
 
-def _database(words: Sequence[str]) -> str | None:
-    """The database that was typed."""
+def _find_typed_database(words: Sequence[str]) -> str | None:
+    """The value of `--database` in a command line."""
     for word, after in zip_longest(words, words[1:]):
         if word in ("-d", "--database"):
             return after
@@ -268,8 +292,8 @@ def _database(words: Sequence[str]) -> str | None:
     return None
 
 
-def _path(words: Sequence[str]) -> str:
-    """The command that was typed, as far as it is one."""
+def _find_typed_command(words: Sequence[str]) -> str:
+    """The command and its subcommand in a command line."""
     path: str = "everhold"
     group: click.Group = everhold
     for word in words:
@@ -283,26 +307,36 @@ def _path(words: Sequence[str]) -> str:
     return path
 
 
-def _meant(error: click.NoSuchOption, path: str) -> str:
-    """What somebody may have meant who typed an option that belongs elsewhere; empty if nobody
-    knows.
-    """
+def _find_typed_session(words: Sequence[str]) -> str | None:
+    """The session in a command line, if the command takes one as its first argument."""
+    name = next((word for word in words if not word.startswith("-")), None)
+    command = None if name is None else everhold.get_command(click.Context(everhold), name)
+    if command is None or not any(one.name == "session" for one in command.params):
+        return None
+    context = click.Context(command, info_name=name, resilient_parsing=True)
+    try:
+        command.parse_args(context, list(words[words.index(name) + 1 :]))
+    except click.ClickException:
+        return None
+    session: str | None = context.params.get("session")
+    return session
+
+
+def _hint_for_option(error: click.NoSuchOption, path: str) -> str:
+    """A hint for an option that belongs elsewhere; empty if there is none."""
     name = error.option_name.lstrip("-")
     if path == "everhold" and error.option_name in ("-d", "--database", "--json"):
-        return f"Options stand after the command: everhold COMMAND {error.option_name}"
+        return f"Options belong after the command: everhold COMMAND {error.option_name}"
     if path == "everhold run" and error.option_name.startswith("--") and name.isidentifier():
         return (
-            f"Arguments of a program are given without strokes: {name}=VALUE. For the"
-            f" options: {path} --help"
+            f"Arguments of a program have no dashes: {name}=VALUE. For the options: {path} --help"
         )
     return ""
 
 
-def report_error(
-    error: Exception, *, as_json: bool, database: str | None = None, path: str = "everhold"
-) -> int:
-    """Tell a mistake in one or two lines and return how to exit; what nobody foresaw is raised
-    again.
+def report_error(error: Exception, words: Sequence[str] = (), *, as_json: bool) -> int:
+    """Prints a mistake in one or two lines; returns the exit code. An unexpected error is raised
+    again. `words` are the command line.
     """
     from everhold.cli.context import format_database_option
     from everhold.errors import EverholdError
@@ -311,17 +345,22 @@ def report_error(
     if isinstance(error, EverholdError):
         code = exit_code(error)
         facts = error_json(error)
-        hint = HINTS.get(error.code, facts.get("hint"))
-        facts |= (
-            {"hint": add_database_option(hint, format_database_option(database))} if hint else {}
-        )
+        hint = facts.get("hint")
+        if error.code in HINTS:
+            session = shlex.quote(_find_typed_session(words) or "SESSION")
+            hint = HINTS[error.code].format(session=session)
+        if hint:
+            option = format_database_option(_find_typed_database(words))
+            facts |= {"hint": add_database_option(hint, option)}
     elif isinstance(error, click.ClickException):
-        path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else path
+        path = _find_typed_command(words)
+        if isinstance(error, click.UsageError) and error.ctx:
+            path = error.ctx.command_path
         message = " ".join(error.format_message().split()).rstrip(".")
         code = ExitCode.USAGE
         facts = {"error": message, "code": "usage", "hint": f"{path} --help"}
-        if isinstance(error, click.NoSuchOption) and (meant := _meant(error, path)):
-            facts["hint"] = meant
+        if isinstance(error, click.NoSuchOption) and (hint := _hint_for_option(error, path)):
+            facts["hint"] = hint
     else:
         raise error
     if as_json:

@@ -1,8 +1,8 @@
-"""The command that holds a conversation: chat.
+"""`everhold chat`: a conversation with an agent.
 
-At a terminal, words appear as they are said, what a person has to decide is asked in place, and
-Ctrl-C stops the turn. Without one, each line of standard input is said, and each answer is a line
-of standard output.
+At a terminal, answers are streamed, questions for a person are asked in place, and Ctrl-C stops the
+turn. Without one, each line of standard input is a message, and each answer is a line of standard
+output.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from everhold.cli.candidates import complete_agents, complete_sessions
 from everhold.cli.context import CommandRuntime, at_terminal, describe_user, resolve_program
 from everhold.cli.options import (
     AnswerOptions,
@@ -47,16 +48,22 @@ if TYPE_CHECKING:
     from everhold.core.ledger import TokenCounts
     from everhold.core.status import OpenQuery
 
-_HELP: Final = "/usage what it cost   /quit leave; the conversation is kept   Ctrl-C stop the turn"
+_HELP: Final = "/usage tokens so far   /quit leave; the conversation is kept   Ctrl-C stop the turn"
 
 
 @click.command("chat")
-@click.argument("agent")
+@click.argument("agent", shell_complete=complete_agents)
 @click.option(
-    "--session", "name", metavar="ID", help="Which conversation; one that is kept goes on."
+    "--session",
+    "name",
+    metavar="NAME",
+    shell_complete=complete_sessions,
+    help="The conversation. An existing one resumes. Default: a new one.",
 )
 @click.option(
-    "--again", is_flag=True, help="Begin a new conversation if the one of this id was deleted."
+    "--again",
+    is_flag=True,
+    help="With --session: start a new conversation if the one of this name was deleted.",
 )
 @add_answer_options
 @add_common_options
@@ -64,37 +71,39 @@ def chat_(
     agent: str,
     name: str | None,
     again: bool,
-    who: AnswerOptions,
+    answerer: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
-    """Hold a conversation with an agent, or go on with one.
+    """Talk to an agent, or resume a conversation.
 
     AGENT is a name (`everhold programs` lists them), module:variable or path/file.py:variable.
-    Without a terminal, each line of standard input is said; where a person is asked something, it
-    stops with exit code 10.
+    Without a terminal, each line of standard input is a message; at a question for a person, the
+    command stops with exit code 10.
+
+    \b
+    everhold chat support.py:support --session ana --model anthropic:claude-sonnet-4-6
     """
-    found = _agent(database, agent)
+    found = _find_agent(database, agent)
     name = name or f"chat-{secrets.token_hex(4)}"
-    with open_moving_runtime(database, who, makes=True) as opened:
+    with open_moving_runtime(database, answerer, creates=True) as opened:
         session = opened.runtime.session(found, name, again=again)
         if at_terminal() and not as_json:
-            next_time = (
-                f"everhold chat {shlex.quote(agent)} --session {shlex.quote(name)}{opened.place}"
-            )
-            return ChatTerminal(opened, session, name, f"{next_time}{_with(who)}").hold(agent)
-        return _piped(opened, session, name, as_json=as_json)
+            options = f"{opened.database_option}{_format_options(answerer)}"
+            command = f"everhold chat {shlex.quote(agent)} --session {shlex.quote(name)}{options}"
+            return ChatTerminal(opened, session, name, command).run(agent)
+        return _read_messages(opened, session, name, as_json=as_json)
 
 
-def _with(who: AnswerOptions) -> str:
+def _format_options(answerer: AnswerOptions) -> str:
     """The options that say who answers, as they were typed."""
-    given = {"--model": who.model, "--answer-with": who.answer_with}
+    given = {"--model": answerer.model, "--answer-with": answerer.answer_with}
     return "".join(
         f" {option} {shlex.quote(value)}" for option, value in given.items() if value is not None
     )
 
 
-def _agent(database: str | None, name: str) -> Agent:
+def _find_agent(database: str | None, name: str) -> Agent:
     from everhold.agents.agent import Agent
 
     found = resolve_program(database, name)
@@ -102,20 +111,22 @@ def _agent(database: str | None, name: str) -> Agent:
         needed = [
             one.name for one in found.signature.parameters.values() if one.default is one.empty
         ]
-        words = [shlex.quote(name), *(f"{one}=…" for one in needed)]
-        raise NotAnAgent(name, f"Run it: everhold run {' '.join(words)}")
+        command = [shlex.quote(name), *(f"{one}=…" for one in needed)]
+        raise NotAnAgent(name, f"Run it: everhold run {' '.join(command)}")
     return found
 
 
 # ---- without a terminal
 
 
-def _piped(opened: CommandRuntime, session: BlockingSession, name: str, *, as_json: bool) -> int:
+def _read_messages(
+    opened: CommandRuntime, session: BlockingSession, name: str, *, as_json: bool
+) -> int:
     rows: list[JSON] = []
     waiting: tuple[OpenQuery, ...] = ()
-    for words in _lines(sys.stdin):
-        turn = session.send(words)
-        rows.append({"input": words, "text": turn.text, "outcome": get_outcome_tag(turn)})
+    for message in _list_messages(sys.stdin):
+        turn = session.send(message)
+        rows.append({"input": message, "text": turn.text, "outcome": get_outcome_tag(turn)})
         if not as_json:
             click.echo(format_turn(turn))
         if turn.waiting:
@@ -131,23 +142,23 @@ def _piped(opened: CommandRuntime, session: BlockingSession, name: str, *, as_js
             }
         )
     else:
-        print_waiting(waiting, name, opened.place)
+        print_waiting(waiting, name, opened.database_option)
     return ExitCode.WAITING if waiting else ExitCode.OK
 
 
-def _lines(lines: Iterable[str]) -> Iterator[str]:
-    for words in lines:
-        if words.strip() == "/quit":
+def _list_messages(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        if line.strip() == "/quit":
             return
-        if words.strip():
-            yield words.rstrip("\n")
+        if line.strip():
+            yield line.rstrip("\n")
 
 
 # ---- at a terminal
 
 
-def _cost(spent: TokenCounts) -> str:
-    """Tokens as people count them; what a provider did not tell is not among them."""
+def _format_usage(spent: TokenCounts) -> str:
+    """Tokens in words; tokens that a provider does not report are not counted."""
     cached = f", {spent.cache_read} of them from its cache" if spent.cache_read else ""
     return (
         f"{format_count(spent.total, 'token')}: {spent.context} read{cached}, {spent.output}"
@@ -156,59 +167,55 @@ def _cost(spent: TokenCounts) -> str:
 
 
 class ChatTerminal:
-    """One conversation with the person at the keyboard."""
+    """A conversation with the person at the terminal."""
 
     def __init__(
-        self, opened: CommandRuntime, session: BlockingSession, name: str, again: str
+        self, opened: CommandRuntime, session: BlockingSession, name: str, command: str
     ) -> None:
         self._house = opened
         self._session = session
         self._name = name
-        self._again = again
-        self._since = 0  # the first turn that is shown
-        self._streamed: set[str] = set()  # questions whose answers appeared word by word
-        self._called: set[str] = set()  # calls of tools that were shown
+        self._command = command  # that resumes it
+        self._since = 0  # the first turn to print
+        self._streamed: set[str] = set()  # questions whose answers were streamed
+        self._called: set[str] = set()  # tool calls that were printed
         self._cursor: str | None = None
-        self._alone = False  # whether it was said that no model answers
+        self._reported = False  # whether it was printed that no model answers
 
-    def hold(self, agent: str) -> int:
-        """Talk until the person leaves."""
+    def run(self, agent: str) -> int:
+        """Sends what the person types, until `/quit`."""
         click.secho(f"{agent} · {self._name} · {_HELP}", dim=True)
         try:
-            self._take_up()
+            self._resume_turn()
             while True:
-                words = self._words()
-                if words == "/quit":
+                message = input("> ").strip()
+                if message == "/quit":
                     break
-                if words == "/usage":
-                    click.echo(_cost(self._session.usage().total))
-                elif words.startswith("/"):
+                if message == "/usage":
+                    click.echo(_format_usage(self._session.usage().total))
+                elif message.startswith("/"):
                     click.secho(_HELP, dim=True)
-                elif words:
-                    self._turn(words)
+                elif message:
+                    input_id = f"i-{secrets.token_hex(8)}"
+                    self._follow(input_id, self._session.stream(message, id=input_id))
         except (EOFError, KeyboardInterrupt):
             click.echo()
-        click.secho(f"kept; go on with: {self._again}", dim=True)
+        click.secho(f"the conversation is kept; to resume it: {self._command}", dim=True)
         return ExitCode.OK
 
-    def _words(self) -> str:
-        return input("> ").strip()
-
-    def _take_up(self) -> None:
-        """Finish a turn that was under way when somebody left."""
-        told = self._session.conversation()
-        left = [input_id for input_id in told.inputs if told.settled(input_id) is None]
-        if left and told.graph.tip != told.graph.leaf:
-            click.secho("(going on with the turn that was under way)", dim=True)
-            self._since = len(told.turns) + 1
+    def _resume_turn(self) -> None:
+        """Finishes a turn that was interrupted."""
+        conversation = self._session.conversation()
+        left = [
+            input_id for input_id in conversation.inputs if conversation.settled(input_id) is None
+        ]
+        if left and conversation.graph.tip != conversation.graph.leaf:
+            click.secho("(resuming the interrupted turn)", dim=True)
+            self._since = len(conversation.turns) + 1
             self._follow(left[0], self._session.follow(left[0]))
 
-    def _turn(self, words: str) -> None:
-        input_id = f"i-{secrets.token_hex(8)}"
-        self._follow(input_id, self._session.stream(words, id=input_id))
-
     def _follow(self, input_id: str, events: Iterable[Event]) -> None:
-        """Show a turn as it goes, and ask in place whatever a person has to say."""
+        """Prints a turn as it runs, and asks the person its questions in place."""
         try:
             self._show_all(events)
             turn = self._session.turn(input_id, wait=0)
@@ -231,15 +238,15 @@ class ChatTerminal:
         from everhold.cli.terminal import PromptQuit, prompt_for_answer
 
         for query in turn.queries:
-            if query.kind in MODEL_KINDS and not self._alone:
-                self._alone = True
-                click.secho(f"({NO_MODEL}; until then, you are asked)", dim=True)
+            if query.kind in MODEL_KINDS and not self._reported:
+                self._reported = True
+                click.secho(f"({NO_MODEL}; until then, you answer for it)", dim=True)
             try:
-                spoken = prompt_for_answer(query, self._name)
+                typed = prompt_for_answer(query, self._name)
             except PromptQuit:
                 raise EOFError from None
             given: dict[str, Any] = (
-                {"error": spoken.error} if spoken.error is not None else {"value": spoken.value}
+                {"error": typed.error} if typed.error is not None else {"value": typed.value}
             )
             by = describe_user() if query.kind not in MODEL_KINDS else None
             self._house.runtime.answer(query, by=by, wait=0, **given)
@@ -260,9 +267,9 @@ class ChatTerminal:
             case "message" if event.node is not None and event.node.role == "assistant":
                 from everhold.core.graph import extract_text
 
-                words = extract_text(event.node.content)
-                if words and f"q-{event.node.q}" not in self._streamed:
-                    click.echo(strip_controls(words))
+                text = extract_text(event.node.content)
+                if text and f"q-{event.node.q}" not in self._streamed:
+                    click.echo(strip_controls(text))
             case "tool_started" if event.call not in self._called:
                 self._called.add(event.call)
                 click.secho(
@@ -274,4 +281,4 @@ class ChatTerminal:
                 click.secho(f"· {event.name}: {format_line(event.text, 100)}", dim=True)
             case "reset":
                 self._streamed.discard(event.query)
-                click.secho("\n(asked again)", dim=True)
+                click.secho("\n(the model is asked again)", dim=True)

@@ -1,13 +1,9 @@
-"""What commands share: their options, the open runtime, which session is meant, and who is at the
-keyboard.
-
-What to type, for somebody whose words name no program: what the files of a folder hold is read,
-not run.
+"""What every command needs: its open runtime, the session or program that a word names, and who is
+at the keyboard.
 """
 
 from __future__ import annotations
 
-import ast
 import getpass
 import os
 import shlex
@@ -20,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from everhold.cli.candidates import suggest_reference
 from everhold.cli.output import get_stdout
 from everhold.errors import BadSetting, EverholdError, NotAllowed, StoreUnavailable, UnknownProgram
 from everhold.portability import HAS_OWNERS
@@ -35,66 +32,6 @@ if TYPE_CHECKING:
     from everhold.runtime import Runtime
 
 
-#: Files that are looked at, and bytes of one, before it is given up.
-MANY: Final = 200
-LARGE: Final = 200_000
-
-
-def suggest_reference(name: str, folder: Path) -> str:
-    """How what is meant is named, if `name` is a file of this folder, or something that one of them
-    holds.
-    """
-    place = name.removesuffix(".py") + ".py"
-    if (folder / place).is_file():
-        found = [f"{place}:{one}" for one in _held(folder / place)]
-        return f"{place} is a file; name what is in it: {', '.join(found[:20]) or f'{place}:NAME'}"
-    for lua in (f"{name}.lua", f"./{name}"):
-        if (folder / lua).is_file() or (folder / lua / "init.lua").is_file():
-            return f"Did you mean {lua}?"
-    for file in sorted(folder.glob("*.py"))[:MANY]:
-        if name in _held(file):
-            return f"Did you mean {file.name}:{name}?"
-    return ""
-
-
-def _held(file: Path) -> list[str]:
-    try:
-        text = file.read_bytes()
-        tree = ast.parse(text) if len(text) <= LARGE else None
-    except (OSError, SyntaxError, ValueError):
-        return []
-    return [] if tree is None else list(_named(tree))
-
-
-def _named(tree: ast.Module) -> Iterator[str]:
-    for node in tree.body:
-        if isinstance(node, ast.AsyncFunctionDef) and any(
-            _last(one) == "program" for one in node.decorator_list
-        ):
-            yield node.name
-        elif (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Call)
-            and _last(node.value) == "Agent"
-        ):
-            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-
-
-def _last(node: ast.expr) -> str:
-    """The last name of what is called or stands there: `program` in
-    `@everhold.program(version=2)`.
-    """
-    while isinstance(node, ast.Call):
-        node = node.func
-    return (
-        node.attr
-        if isinstance(node, ast.Attribute)
-        else node.id
-        if isinstance(node, ast.Name)
-        else ""
-    )
-
-
 T = TypeVar("T")
 
 #: Characters of an id that tables show: enough to be unique.
@@ -103,7 +40,7 @@ SHORT_ID_LENGTH: Final = 18
 
 @contextmanager
 def override_hint(kind: type[EverholdError], hint: str) -> Iterator[None]:
-    """What to do about such an error here, in the words of a command line."""
+    """Replaces the hint of such an error with one for the command line."""
     try:
         yield
     except kind as error:
@@ -111,7 +48,7 @@ def override_hint(kind: type[EverholdError], hint: str) -> Iterator[None]:
         raise
 
 
-# ---- who is here
+# ---- the person at the keyboard
 
 
 def at_terminal() -> bool:
@@ -119,17 +56,17 @@ def at_terminal() -> bool:
     return sys.stdin.isatty() and get_stdout().isatty()
 
 
-def confirm(words: str, yes: bool) -> None:
-    """Ask the person at the terminal, unless `--yes` was said."""
+def confirm(question: str, yes: bool) -> None:
+    """Asks the person at the terminal, unless `--yes` was given."""
     if yes:
         return
     if not at_terminal():
-        raise NotAllowed("nobody is at a terminal here to confirm it", "Say --yes.")
-    click.confirm(words, abort=True)
+        raise NotAllowed("this needs a confirmation, and there is no terminal", "Add --yes.")
+    click.confirm(question, abort=True)
 
 
 def describe_user(name: str | None = None) -> dict[str, JSON]:
-    """Who answers: kept with the answer."""
+    """Who gives an answer; recorded with it."""
     try:
         user = name or getpass.getuser()
     except (
@@ -160,13 +97,13 @@ class CommandRuntime:
         return load_settings(self._typed)
 
     @property
-    def place(self) -> str:
-        """What the next command needs, to be about the same database."""
+    def database_option(self) -> str:
+        """The `-d` option that a next command needs to use the same database."""
         return format_database_option(self._typed)
 
     @property
     def host(self) -> ProgramHost:
-        """Begins lives of programs, for replays."""
+        """Starts executions of programs, for replays."""
 
         async def read(runtime: Runtime) -> ProgramHost:
             return runtime.engine.host
@@ -183,18 +120,18 @@ class CommandRuntime:
         return self.ask(read)
 
     def ask(self, act: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
-        """Do something async where the runtime lives."""
+        """Runs a coroutine on the loop of the runtime."""
         return self.runtime.call(act)
 
-    def session(self, meant: str) -> str:
-        """The id that `@last`, an id, a unique prefix of one, or a key means."""
-        return self.runtime.find(meant)
+    def session(self, name: str) -> str:
+        """The id of the session that `@last`, an id, a unique prefix of one, or a key names."""
+        return self.runtime.find(name)
 
     def record(self, session_id: str, since: int = 0) -> SessionRecord:
         return self.ask(lambda runtime: runtime.store.load(session_id, since))
 
     def stats(self) -> dict[str, Any]:
-        """Numbers about the store."""
+        """Figures about the store, such as its format and size."""
         from everhold.ports.store import require_maintenance
 
         async def read(runtime: Runtime) -> dict[str, Any]:
@@ -203,19 +140,19 @@ class CommandRuntime:
         return self.ask(read)
 
     def name(self, session_id: str) -> str:
-        """What people call a session: its key, else the beginning of its id."""
+        """The key of a session, or else the beginning of its id."""
         return format_short_name(session_id, self.record(session_id, since=-1).birth.key)
 
 
 def format_database_option(database: str | None) -> str:
-    """What was typed to name a database, without its password."""
+    """The `-d` option as it was typed, without its password; empty if there was none."""
     from everhold.stores.address import hide_password
 
     return "" if database is None else f" -d {shlex.quote(hide_password(database))}"
 
 
 def format_short_name(session_id: str, key: str | None) -> str:
-    """What tables call a session: what people do, and of an id its beginning."""
+    """The name of a session in tables: its key, or the beginning of its id."""
     from everhold.engine.session_lookup import format_session_name
 
     name = format_session_name(session_id, key)
@@ -224,27 +161,27 @@ def format_short_name(session_id: str, key: str | None) -> str:
 
 @contextmanager
 def open_command_runtime(
-    database: str | None, *, llm: AnswererSpec = None, moves: bool = False, makes: bool = False
+    database: str | None, *, llm: AnswererSpec = None, moves: bool = False, creates: bool = False
 ) -> Iterator[CommandRuntime]:
-    """The runtime of a command: `moves` lets sessions go on meanwhile, `makes` may make the
-    database.
+    """Opens the runtime of a command. With `moves`, sessions move while it is open; with `creates`,
+    the database is created if it does not exist.
     """
     from everhold.blocking import open_blocking
     from everhold.engine.arguments import UNSET
 
     found = load_settings(database)
-    if not makes:
-        _refuse_absent(found)
-    # Who only looks needs no model: an empty script stands in for the one in the settings. Without
-    # a model, questions to models are left to workers: that is UNSET, where None would say that
-    # workers leave them alone.
+    if not creates:
+        _refuse_missing_file(found)
+    # A command that only reads needs no model: an empty script replaces the one of the settings.
+    # A command that moves sessions without a model leaves their model queries to workers. That is
+    # UNSET; None would say that workers leave them alone, too.
     answers = [] if not moves else UNSET if llm is None else llm
     with open_blocking(database, llm=answers, recover=moves) as runtime:
         yield CommandRuntime(runtime, database)
 
 
 def resolve_program(database: str | None, name: str) -> Program[Any, Any]:
-    """The program that a name or a reference means here."""
+    """The program of this name or reference, by the settings."""
     from everhold.packages.catalog import find_named_program
 
     try:
@@ -252,7 +189,7 @@ def resolve_program(database: str | None, name: str) -> Program[Any, Any]:
     except UnknownProgram as error:
         if ":" not in name:
             own = (
-                " One of your own is named by its file: FILE.py:NAME" if name.isidentifier() else ""
+                " Name a program of yours by its file: FILE.py:NAME" if name.isidentifier() else ""
             )
             error.hint = suggest_reference(name, Path.cwd()) or error.hint + own
         raise
@@ -264,8 +201,10 @@ def load_settings(database: str | None) -> Settings:
     return settings(database)
 
 
-def _refuse_absent(found: Settings) -> None:
-    """A database that was named must be there: a slip of the finger makes no file."""
+def _refuse_missing_file(found: Settings) -> None:
+    """Raises if a database was named and does not exist, so that a typing mistake creates no
+    file.
+    """
     from everhold.packages.settings import DEFAULT_SOURCE
 
     if (
@@ -277,12 +216,12 @@ def _refuse_absent(found: Settings) -> None:
         raise StoreUnavailable(
             str(found.path),
             "there is no such file" + ("" if where == "argument" else f" ({where} names it)"),
-            "`everhold run` makes it; `everhold info` says where everhold looks.",
+            "`everhold run` creates it; `everhold info` prints where everhold looks.",
         )
 
 
 def read_text_argument(path: str, what: str) -> str:
-    """The text of a file the user named; `-` is standard input."""
+    """The text of a file that the user named; `-` is standard input."""
     try:
         return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except OSError as error:

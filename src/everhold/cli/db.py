@@ -1,8 +1,4 @@
-"""Commands that look after what is stored: delete, and `db`.
-
-Carrying a whole database into one of another kind: every session with its children, forks and
-durable values, and what starts sessions: schedules, triggers, and events that are remembered.
-"""
+"""The commands `delete` and `db`: deleting sessions, and maintaining and copying a database."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ import click
 
 from everhold.archive.transfer import copy_timetable, load_timetable
 from everhold.cli.app import SubcommandGroup
+from everhold.cli.candidates import complete_files
 from everhold.cli.context import (
     SHORT_ID_LENGTH,
     confirm,
@@ -25,9 +22,13 @@ from everhold.cli.options import (
     Duration,
     add_common_options,
     invoke_default_command,
+    label_option,
     make_usage_error,
+    optional_session_argument,
     parse_pairs,
+    program_option,
     session_argument,
+    state_option,
 )
 from everhold.cli.output import format_count, print_footer, print_json, print_table, show_progress
 from everhold.errors import SessionExists
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 
 def copy_across_stores(target: str, database: str | None, as_json: bool) -> None:
-    """Export everything, and take it in at `target`. Sessions that are there already refuse the
-    whole copy.
+    """Copies a database into one of any kind: sessions with children, forks and durable values, and
+    schedules, triggers and recorded events. It is refused if one of the sessions exists there.
     """
     with tempfile.TemporaryDirectory(prefix="everhold-") as folder:
         file = Path(folder) / "all.jsonl"
@@ -50,9 +51,9 @@ def copy_across_stores(target: str, database: str | None, as_json: bool) -> None
         ):
             source = opened.database
             opened.runtime.archive.export(file, values=True, progress=bar)
-            duties = opened.ask(lambda runtime: load_timetable(runtime.store))
+            timetable = opened.ask(lambda runtime: load_timetable(runtime.store))
         with (
-            open_command_runtime(target, makes=True) as opened,
+            open_command_runtime(target, creates=True) as opened,
             show_progress("writing", quiet=as_json) as bar,
         ):
             with override_hint(
@@ -61,10 +62,10 @@ def copy_across_stores(target: str, database: str | None, as_json: bool) -> None
             ):
                 done = opened.runtime.archive.import_(file, progress=bar)
                 where = opened.database
-            carried = opened.ask(lambda runtime: copy_timetable(runtime.store, duties))
+            carried = opened.ask(lambda runtime: copy_timetable(runtime.store, timetable))
     if as_json:
-        told = {"sessions": len(done.sessions), "values": done.values, **carried}
-        return print_json({"database": source, "copy": where, **told})
+        counts = {"sessions": len(done.sessions), "values": done.values, **carried}
+        return print_json({"database": source, "copy": where, **counts})
     more = "".join(
         f", {format_count(carried[kind], kind[:-1])}"
         for kind in ("schedules", "triggers")
@@ -76,14 +77,14 @@ def copy_across_stores(target: str, database: str | None, as_json: bool) -> None
 
 @click.command("delete")
 @session_argument
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
 @add_common_options
 def delete_(session: str, yes: bool, database: str | None, as_json: bool) -> None:
-    """Forget a session for good. Steps that a fork shares are kept."""
+    """Delete a session for good. Steps that a fork shares are kept."""
     with open_command_runtime(database) as opened:
         session_id = opened.session(session)
         name = opened.name(session_id)
-        confirm(f"Forget {name} for good?", yes)
+        confirm(f"Delete {name} for good?", yes)
         kept = opened.runtime.delete(session_id)
         if as_json:
             return print_json({"deleted": session_id, "kept_steps": kept})
@@ -94,14 +95,14 @@ def delete_(session: str, yes: bool, database: str | None, as_json: bool) -> Non
 @click.group("db", cls=SubcommandGroup, invoke_without_command=True)
 @add_common_options
 def db_(database: str | None, as_json: bool) -> None:
-    """Look after the database: path, verify, gc, vacuum, migrate, copy."""
+    """Maintain the database: path, verify, gc, vacuum, migrate, copy."""
     invoke_default_command(show_database_path, database=database, as_json=as_json)
 
 
 @db_.command("path")
 @add_common_options
 def show_database_path(database: str | None = None, as_json: bool = False) -> None:
-    """Say which database is used, and why."""
+    """Print where the database is."""
     found = load_settings(database)
     where = str(found.path) if found.path is not None else found.shown
     if as_json:
@@ -114,7 +115,7 @@ def show_database_path(database: str | None = None, as_json: bool = False) -> No
 @db_.command("verify")
 @add_common_options
 def verify_database(database: str | None, as_json: bool) -> int:
-    """Look for gaps, dangling references and damage; exits with 4 if there is any."""
+    """Check the database for gaps, dangling references and damage; exits with 4 if it finds any."""
     from everhold.wire import ExitCode
 
     with open_command_runtime(database) as opened:
@@ -132,7 +133,7 @@ def verify_database(database: str | None, as_json: bool) -> int:
                 wide=("detail",),
             )
         else:
-            click.echo("sound: no gaps, no dangling references, every seal fits")
+            click.echo("no problems: no gaps, no dangling references, all checksums match")
         if not as_json:
             for one in found:
                 if one.warning:
@@ -142,7 +143,7 @@ def verify_database(database: str | None, as_json: bool) -> int:
 
 
 class StateAgeParam(Duration):
-    """A duration, or one for a state: 30d, failed=90d."""
+    """A duration, also for one state: 30d, failed=90d."""
 
     name = "age"
 
@@ -156,26 +157,28 @@ class StateAgeParam(Duration):
     "--older-than",
     type=StateAgeParam(),
     multiple=True,
-    help="Those that did not move for so long: 12h, 30d; or by state, repeated: completed=30d.",
+    help="Delete sessions that did not move for this time: 30d. Per state, and repeated:"
+    " completed=30d.",
 )
-@click.option("--keep-last", type=int, metavar="N", help="Those before the newest N.")
-@click.option("--per-program", is_flag=True, help="The newest N of each program.")
+@click.option("--keep-last", type=int, metavar="N", help="Delete all but the newest N sessions.")
 @click.option(
-    "--state",
-    "states",
-    multiple=True,
-    help="completed and cancelled, unless you say which; may be repeated.",
+    "--per-program", is_flag=True, help="With --keep-last: keep the newest N of each program."
 )
-@click.option("--program", help="Only those of this program.")
+@state_option("Only sessions in this state. Default: completed and cancelled.")
+@program_option
+@label_option
 @click.option(
-    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label."
+    "--intake",
+    type=Duration(),
+    help="Also delete inputs that ended longer ago, of sessions that stay.",
 )
-@click.option("--intake", type=Duration(), help="Forget ended inputs of the others after so long.")
 @click.option(
-    "--left-over", is_flag=True, help="Delete no session, only what none can read any more."
+    "--left-over",
+    is_flag=True,
+    help="Delete no session, only attachments and rows that none refers to any more.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @add_common_options
 def gc_sessions(
     older_than: tuple[tuple[str | None, float], ...],
@@ -191,42 +194,47 @@ def gc_sessions(
     database: str | None,
     as_json: bool,
 ) -> int:
-    """Delete sessions that have ended: those you say, else those of [retention] in the settings."""
+    """Delete sessions that have ended: by the options, else by [retention] of the settings.
+
+    \b
+    everhold db gc --older-than 30d --dry-run
+    everhold db gc --older-than completed=7d --older-than failed=90d --yes
+    """
     from everhold.errors import SweepFailed
 
     if left_over:
         if older_than or keep_last is not None or states or dry_run:
-            raise make_usage_error("--left-over deletes no session; give it alone")
+            raise make_usage_error("--left-over deletes no session; use it alone")
         return _reclaim(database, as_json)
-    ages = _ages(older_than)
+    ages = _parse_ages(older_than)
     if ages is None and keep_last is None and not load_settings(database).retention:
-        raise make_usage_error("say --older-than or --keep-last; nothing is deleted unasked")
+        raise make_usage_error("name what to delete: --older-than or --keep-last")
     if keep_last is not None and keep_last < 0:
         raise make_usage_error(f"--keep-last cannot be {keep_last}")
-    told = parse_pairs(labels, "--label")
+    label_values = parse_pairs(labels, "--label")
     with open_command_runtime(database) as opened:
 
-        def sweep(words: str, *, only_look: bool) -> SweepReport:
-            with show_progress(words, quiet=as_json) as bar:
+        def sweep(progress: str, *, dry: bool) -> SweepReport:
+            with show_progress(progress, quiet=as_json) as bar:
                 return opened.runtime.archive.gc(
                     states,
                     older_than=ages,
                     keep_last=keep_last,
                     per_program=per_program,
                     program=program,
-                    labels=told,
+                    labels=label_values,
                     intake=intake,
-                    dry_run=only_look,
+                    dry_run=dry,
                     progress=bar,
                 )
 
         failed: SweepFailed | None = None
-        swept = sweep("looking", only_look=True)
+        swept = sweep("searching", dry=True)
         if not dry_run:
             if swept.deleted:
-                confirm(f"Forget {_counted(swept)} for good?", yes)
+                confirm(f"Delete {_format_counts(swept)} for good?", yes)
             try:
-                swept = sweep("deleting", only_look=False)
+                swept = sweep("deleting", dry=False)
             except SweepFailed as error:
                 swept = error.report
                 failed = error
@@ -239,7 +247,7 @@ def gc_sessions(
         return 0
 
 
-def _ages(given: tuple[tuple[str | None, float], ...]) -> float | dict[str, float] | None:
+def _parse_ages(given: tuple[tuple[str | None, float], ...]) -> float | dict[str, float] | None:
     if not given:
         return None
     named = {state: age for state, age in given if state is not None}
@@ -247,37 +255,35 @@ def _ages(given: tuple[tuple[str | None, float], ...]) -> float | dict[str, floa
         return given[0][1]
     if len(named) < len(given):
         raise make_usage_error(
-            "say --older-than once for all, or once for each state: completed=30d"
+            "give --older-than once for all states, or once for each state: completed=30d"
         )
     return named
 
 
-def _counted(swept: SweepReport) -> str:
+def _format_counts(swept: SweepReport) -> str:
     states = ", ".join(f"{count} {state}" for state, count in swept.counts.items())
     return f"{format_count(len(swept.deleted), 'session')} ({states}), {swept.bytes} bytes"
 
 
 def _show_swept(swept: SweepReport) -> None:
     done = "would be deleted" if swept.dry_run else "deleted"
-    click.echo(f"{_counted(swept)} {done}" if swept.deleted else f"0 sessions {done}")
+    click.echo(f"{_format_counts(swept)} {done}" if swept.deleted else f"0 sessions {done}")
     for session_id, why in swept.kept.items():
         click.echo(f"  kept {session_id[:SHORT_ID_LENGTH]}: {why}")
     if swept.shared_steps:
-        click.echo(
-            f"  {format_count(swept.shared_steps, 'step')} stay, because a fork has them too"
-        )
+        click.echo(f"  {format_count(swept.shared_steps, 'step')} kept, because a fork shares them")
     if swept.vacuumed:
-        click.echo(f"  {format_count(swept.vacuumed, 'ended input')} forgotten")
+        click.echo(f"  {format_count(swept.vacuumed, 'ended input')} deleted")
     _show_reclaimed(swept.reclaimed)
 
 
 def _show_reclaimed(found: ReclaimResult) -> None:
     if found.blobs:
         click.echo(
-            f"  {format_count(found.blobs, 'attachment')} left over removed, {found.bytes} bytes"
+            f"  {format_count(found.blobs, 'left-over attachment')} deleted, {found.bytes} bytes"
         )
     if found.rows:
-        click.echo(f"  {format_count(found.rows, 'row')} left over removed")
+        click.echo(f"  {format_count(found.rows, 'left-over row')} deleted")
 
 
 def _swept_json(database: str, swept: SweepReport, failed: SweepFailed | None) -> int:
@@ -285,11 +291,11 @@ def _swept_json(database: str, swept: SweepReport, failed: SweepFailed | None) -
 
     from everhold.wire import ExitCode, error_json, exit_code
 
-    told = {"database": database, **msgspec.to_builtins(swept)}
+    facts = {"database": database, **msgspec.to_builtins(swept)}
     if failed is None:
-        print_json(told)
+        print_json(facts)
         return ExitCode.OK
-    print_json({**told, "result": "failed", **error_json(failed)})
+    print_json({**facts, "result": "failed", **error_json(failed)})
     return exit_code(failed)
 
 
@@ -302,36 +308,40 @@ def _reclaim(database: str | None, as_json: bool) -> int:
             print_json({"database": opened.database, "reclaimed": msgspec.to_builtins(found)})
         else:
             if not found.blobs and not found.rows:
-                click.echo("nothing was left over")
+                click.echo("nothing is left over")
             _show_reclaimed(found)
             print_footer(opened.database)
     return 0
 
 
 @db_.command("vacuum")
-@click.argument("session", required=False, metavar="[SESSION]")
-@click.option("--older-than", type=Duration(), default=0.0, help="What came so long ago: 12h, 30d.")
+@optional_session_argument
+@click.option(
+    "--older-than", type=Duration(), default=0.0, help="Only those that came longer ago: 12h, 30d."
+)
 @add_common_options
 def vacuum_intake(
     session: str | None, older_than: float, database: str | None, as_json: bool
 ) -> None:
-    """Forget inputs and commands that have ended, of one conversation or of all; what was said
-    stays.
-    """
+    """Delete ended inputs and commands of one conversation, or of all. The messages stay."""
     with open_command_runtime(database) as opened:
         session_id = None if session is None else opened.session(session)
         removed = opened.runtime.archive.vacuum(session_id, older_than=older_than)
         if as_json:
             return print_json({"removed": removed})
-        click.echo(f"forgotten: {removed}")
+        click.echo(f"{format_count(removed, 'ended input')} deleted")
         print_footer(opened.database)
 
 
 @db_.command("migrate")
-@click.option("--print-sql", is_flag=True, help="Only print the SQL, for who may run it; Postgres.")
+@click.option(
+    "--print-sql",
+    is_flag=True,
+    help="PostgreSQL: only print the SQL, for an administrator to run.",
+)
 @add_common_options
 def migrate_database(print_sql: bool, database: str | None, as_json: bool) -> None:
-    """Bring the database to this version's format; of a file, a copy is made first."""
+    """Migrate the database to the format of this version; a file is backed up first."""
     if print_sql:
         from everhold.stores.registry import get_pending_sql
 
@@ -345,11 +355,16 @@ def migrate_database(print_sql: bool, database: str | None, as_json: bool) -> No
 
 
 @db_.command("copy")
-@click.argument("target")
+@click.argument("target", shell_complete=complete_files)
 @add_common_options
 def copy_database_to(target: str, database: str | None, as_json: bool) -> None:
-    """Copy the database into a new file, whole, also while others write; or to the address of
-    another database.
+    """Copy the database to TARGET: a new file, or the address of another database.
+
+    The copy is complete and consistent, also while other processes write.
+
+    \b
+    everhold db copy backup.db
+    everhold db copy postgresql://localhost/everhold
     """
     from everhold.stores.sqlite.database import copy_database
 

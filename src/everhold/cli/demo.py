@@ -1,8 +1,11 @@
-"""The demo: runs the panel, kills its process with SIGKILL in the middle, goes on in a new one, and
-checks.
+"""`everhold demo`: runs a program, kills its process with SIGKILL in the middle, resumes it in
+another process, and checks the result.
 
-Nothing is claimed that was not looked up afterwards: in the file the model wrote, in the database,
-and in how the first process ended.
+Every claim is checked afterwards against three records: the file that the model writes, the
+database, and how the first process ended. The model is a function with a short delay; before it
+answers, it writes the question into that file.
+
+    python -m everhold.cli.demo FOLDER      runs the program until it ends, pauses, or is killed
 """
 
 from __future__ import annotations
@@ -35,16 +38,17 @@ from everhold.ports.answerer import Answerer
 from everhold.ports.context import Context
 from everhold.ports.program import program
 
-KILL_AFTER: Final = 5  # questions
-PATIENCE: Final = 15.0  # seconds one process may take
+#: Questions before the kill, and seconds that one process may take.
+KILL_AFTER: Final = 5
+PROCESS_TIMEOUT: Final = 15.0
 
 KEY: Final = "demo"
 TOPIC: Final = "Should the night train to the coast come back?"
-THINKING: Final = 0.35  # seconds the model takes
+MODEL_SECONDS: Final = 0.35
 
 SAYINGS: Final = {
     "traveller": "Yes: I would sleep through the way and wake at the sea.",
-    "engineer": "Yes, if two old sleeping cars can be mended for less than a new one costs.",
+    "engineer": "Yes, if two old sleeping cars can be repaired for less than a new one costs.",
     "accountant": "Only on Fridays, or it runs half empty.",
     "weakest": "The engineer's: nobody has looked at the brakes.",
     "engineer, again": "The brakes can be replaced for the price of one seat a day.",
@@ -56,14 +60,14 @@ Asked = dict[str, Any]
 
 
 class DemoClaim(msgspec.Struct, frozen=True):
-    """One thing that the demo claims, and whether it was found to be so."""
+    """A claim of the demo, and whether it holds."""
 
     held: bool
     claim: str
 
 
 class DemoReport(msgspec.Struct, frozen=True):
-    """What the demo has shown."""
+    """The result of the demo."""
 
     folder: str
     processes: tuple[int, int]
@@ -76,35 +80,31 @@ class DemoReport(msgspec.Struct, frozen=True):
 
 
 def run_demo(folder: Path | None = None) -> DemoReport:
-    """Run the demo in a folder (a new one, by default), tell it, and hold every claim against what
-    was found.
-    """
+    """Runs the demo in a folder, by default a new one, prints it, and checks every claim."""
     began = time.monotonic()
     folder = folder or Path(tempfile.mkdtemp(prefix="everhold-demo-"))
     click.secho(f"A panel of experts: {TOPIC}", bold=True)
     click.echo(
-        f"Everything is in {folder}: the session in demo.db, what the model was asked in"
+        f"Everything is in {folder}: the session in demo.db, the questions to the model in"
         " asked.jsonl.\n"
     )
     first, killed_with = _run_and_kill(folder)
     kept = [delivery for delivery in _journal(folder) if delivery.answers]
-    _tell_kill(first, kept, folder)
+    _print_kill(first, kept, folder)
     second = _run(folder)
-    finished = _signed(folder)
+    finished = _approve(folder)
     claims = _check(folder, killed_with, kept, finished)
     shown = DemoReport(str(folder), (first, second), round(time.monotonic() - began, 1), claims)
     click.echo(
-        f"\nProcesses {first} and {second}, one file, {shown.seconds:.1f} seconds. Look at it"
-        " yourself:"
+        f"\nProcesses {first} and {second}, one file, {shown.seconds:.1f} seconds. To see the"
+        " session:"
     )
     click.echo(f"  {_command()} show demo --database {get_database_file(folder)}")
     return shown
 
 
 def _command() -> str:
-    """What to type for this command: its name where a shell finds it, which in a clone it does
-    not.
-    """
+    """How to call everhold: by its name if the shell finds it, which it does not in a clone."""
     return "everhold" if shutil.which("everhold") else f"{shlex.quote(sys.executable)} -m everhold"
 
 
@@ -112,26 +112,24 @@ def _command() -> str:
 
 
 def _run_and_kill(folder: Path) -> tuple[int, int]:
-    """Start the panel and kill it while the model thinks about a question; returns its id and its
-    exit status.
-    """
+    """Starts the program and kills it during a question; returns the process id and exit status."""
     with _worker(folder) as process:
         click.secho(f"process {process.pid} starts", fg="cyan")
-        for line in _heard(folder, process, since=0):
-            _tell(line)
+        for line in _follow_questions(folder, process, since=0):
+            _print_question(line)
             if len(_asked(folder)) >= KILL_AFTER:
-                time.sleep(THINKING / 3)
+                time.sleep(MODEL_SECONDS / 3)
                 break
         process.kill()
     return process.pid, process.returncode
 
 
 def _run(folder: Path) -> int:
-    """Start the panel again and let it come as far as it can."""
+    """Starts the program again and lets it run until it pauses or ends."""
     with _worker(folder) as process:
-        click.secho(f"process {process.pid} goes on from the same file", fg="cyan")
-        for line in _heard(folder, process, since=len(_asked(folder))):
-            _tell(line)
+        click.secho(f"process {process.pid} resumes from the same file", fg="cyan")
+        for line in _follow_questions(folder, process, since=len(_asked(folder))):
+            _print_question(line)
     return process.pid
 
 
@@ -139,9 +137,11 @@ def _worker(folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "everhold.cli.demo", str(folder)])
 
 
-def _heard(folder: Path, process: subprocess.Popen[bytes], since: int) -> Iterator[Asked]:
-    """What the model is asked, as it is asked, while the process lives."""
-    deadline = time.monotonic() + PATIENCE
+def _follow_questions(
+    folder: Path, process: subprocess.Popen[bytes], since: int
+) -> Iterator[Asked]:
+    """The questions to the model, as they come, while the process lives."""
+    deadline = time.monotonic() + PROCESS_TIMEOUT
     while True:
         alive = process.poll() is None and time.monotonic() < deadline
         lines = _asked(folder)[since:]
@@ -162,16 +162,16 @@ def _asked(folder: Path) -> list[Asked]:
 # ---- the database
 
 
-def _looking(folder: Path, act: Callable[[Any, str], Any]) -> Any:
-    """Do something with the demo's session in this process."""
+def _read_session(folder: Path, act: Callable[[Any, str], Any]) -> Any:
+    """Calls `act` with a runtime of this process and the id of the demo's session."""
     from everhold.runtime import open as open_runtime
 
-    async def looked() -> Any:
-        # no model: only a look
+    async def read() -> Any:
+        # no model: this only reads and answers
         async with open_runtime(get_database_file(folder), llm=[], recover=False) as runtime:
             return await act(runtime, str(await runtime.store.find(KEY)))
 
-    return asyncio.run(looked())
+    return asyncio.run(read())
 
 
 def _journal(folder: Path) -> list[Delivery]:
@@ -179,12 +179,12 @@ def _journal(folder: Path) -> list[Delivery]:
         deliveries: list[Delivery] = (await runtime.store.load(session_id)).deliveries
         return deliveries
 
-    journal: list[Delivery] = _looking(folder, read)
+    journal: list[Delivery] = _read_session(folder, read)
     return journal
 
 
-def _signed(folder: Path) -> Status:
-    """Answer the approval, as the person at this terminal."""
+def _approve(folder: Path) -> Status:
+    """Answers the approval, as a person would."""
 
     async def sign(runtime: Any, session_id: str) -> Status:
         status: Status = await runtime.status(session_id)
@@ -197,17 +197,17 @@ def _signed(folder: Path) -> Status:
         )
         return answered
 
-    signed: Status = _looking(folder, sign)
+    signed: Status = _read_session(folder, sign)
     return signed
 
 
-# ---- what was claimed
+# ---- the claims
 
 
 def _check(
     folder: Path, killed_with: int, kept: list[Delivery], finished: Status
 ) -> list[DemoClaim]:
-    """Hold every claim against what was found, and tell it."""
+    """Checks every claim and prints it."""
     journal = _journal(folder)
     before = {answer.id for delivery in kept for answer in delivery.answers}
     asked = Counter(line["id"] for line in _asked(folder))
@@ -215,27 +215,27 @@ def _check(
     questions = Counter(query.id for delivery in journal for query in delivery.asked)
     answers = Counter(answer.id for delivery in journal for answer in delivery.answers)
     result = finished.result if isinstance(finished, Finished) and not finished.error else None
-    lost = f"; the kill took the answer to {again[0]} before it came" if again else ""
+    lost = f"; the kill came before the answer to {again[0]}" if again else ""
     click.echo("\nchecked:")
     claims = [
         (
             killed_with == KILLED,
-            "the first process was killed, in the middle of a question",
+            "the first process was killed in the middle of a question",
         ),
         (
             bool(before) and before.isdisjoint(again),
-            f"{len(before)} answers were recorded before the kill, and none of them was asked"
-            " for twice",
+            f"{len(before)} answers were recorded before the kill, and none of their questions was"
+            " asked twice",
         ),
         (
             len(again) <= 1 and asked.keys() == questions.keys() - _for_people(journal),
-            f"{len(asked)} questions, the model was asked {asked.total()} times{lost}",
+            f"{len(asked)} questions, {asked.total()} calls of the model{lost}",
         ),
         (bool(answers) and answers == questions, "every question has exactly one answer"),
         (result == SAYINGS["verdict"], f"completed: {result!r}"),
         (not _problems(folder), "the database is sound"),
     ]
-    return [_told(DemoClaim(held, words)) for held, words in claims]
+    return [_print_claim(DemoClaim(held, words)) for held, words in claims]
 
 
 def _for_people(journal: list[Delivery]) -> set[str]:
@@ -249,25 +249,25 @@ def _problems(folder: Path) -> list[Any]:
         problems: list[Any] = await runtime.archive.verify()
         return problems
 
-    problems: list[Any] = _looking(folder, verify)
+    problems: list[Any] = _read_session(folder, verify)
     return problems
 
 
-# ---- words
+# ---- output
 
 
-def _tell(line: Asked) -> None:
+def _print_question(line: Asked) -> None:
     prompt = line["prompt"]
     click.echo(f"  {line['id']}  {prompt[:66]}{'…' if len(prompt) > 66 else ''}")
 
 
-def _tell_kill(pid: int, kept: list[Delivery], folder: Path) -> None:
+def _print_kill(pid: int, kept: list[Delivery], folder: Path) -> None:
     answers = sum(len(delivery.answers) for delivery in kept)
     click.secho(f"kill -9 {pid}", fg="red", bold=True)
-    click.echo(f"  {len(_asked(folder))} questions asked, {answers} answers in the file\n")
+    click.echo(f"  {len(_asked(folder))} questions asked, {answers} answers recorded\n")
 
 
-def _told(one: DemoClaim) -> DemoClaim:
+def _print_claim(one: DemoClaim) -> DemoClaim:
     click.secho(
         f"  {'✓' if one.held else '✗ NOT TRUE:'} {one.claim}", fg="green" if one.held else "red"
     )
@@ -289,7 +289,7 @@ async def panel(ctx: Context, topic: str) -> str:
 
 
 def get_asked_file(folder: Path) -> Path:
-    """The file into which the model writes what it was asked."""
+    """The file into which the model writes its questions."""
     return folder / "asked.jsonl"
 
 
@@ -298,7 +298,7 @@ def get_database_file(folder: Path) -> Path:
 
 
 class DemoModel(Answerer):
-    """Answers in a moment, and remembers across processes what it was asked."""
+    """Answers after a moment, and records its questions across processes."""
 
     def __init__(self, folder: Path) -> None:
         self._file = get_asked_file(folder)
@@ -306,7 +306,7 @@ class DemoModel(Answerer):
     async def answer(self, query: Query, session_id: str) -> str:
         with self._file.open("a", encoding="utf-8") as file:
             file.write(dumps({"id": query.id, "pid": os.getpid(), "prompt": query.prompt}) + "\n")
-        await asyncio.sleep(THINKING)
+        await asyncio.sleep(MODEL_SECONDS)
         names = [
             name for name in SAYINGS if f"{name}:" in query.prompt or f"{name}?" in query.prompt
         ]
@@ -316,7 +316,11 @@ class DemoModel(Answerer):
 @click.command("demo")
 @json_option
 def demo_(as_json: bool) -> int:
-    """Kill a program in the middle and see it go on: 20 seconds, no key."""
+    """Kill a program in the middle and see it resume; needs no API key.
+
+    It takes a few seconds, uses no network, and exits with 0 only if no recorded question was asked
+    again.
+    """
     from everhold.wire import ExitCode
 
     load_settings(None)  # a mistake in the settings is reported before the demo starts
@@ -334,7 +338,7 @@ def main(folder: Path) -> None:
         try:
             runtime.run(panel(topic=TOPIC), key=KEY, title=TOPIC)
         except Waiting:
-            pass  # a person has to sign
+            pass  # the program waits for the approval
 
 
 if __name__ == "__main__":

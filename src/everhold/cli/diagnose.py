@@ -1,4 +1,4 @@
-"""Commands that say how things are: explain, info, doctor."""
+"""The commands `explain`, `info` and `doctor`."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 @session_argument
 @add_common_options
 def explain_(session: str, database: str | None, as_json: bool) -> None:
-    """Say why a session is where it is, and what moves it."""
+    """Explain the state of a session, and what to do next."""
     with open_command_runtime(database) as opened:
         session_id = opened.session(session)
-        told = opened.runtime.explain(session_id)
+        found = opened.runtime.explain(session_id)
         if as_json:
             import msgspec
 
-            return print_json({"database": opened.database, **msgspec.to_builtins(told)})
-        click.secho(f"{opened.name(session_id)} is {told.state}.", bold=True)
-        for sentence in told.because:
+            return print_json({"database": opened.database, **msgspec.to_builtins(found)})
+        click.secho(f"{opened.name(session_id)} is {found.state}.", bold=True)
+        for sentence in found.because:
             click.echo(f"  {strip_controls(sentence)}")
-        if told.moves:
-            click.echo("What moves it:")
-        for sentence in told.moves:
-            click.echo(f"  {strip_controls(add_database_option(sentence, opened.place))}")
+        if found.moves:
+            click.echo("To continue:")
+        for sentence in found.moves:
+            click.echo(f"  {strip_controls(add_database_option(sentence, opened.database_option))}")
         print_footer(opened.database)
 
 
 @click.command("info")
 @add_common_options
 def info_(database: str | None, as_json: bool) -> None:
-    """Say which database, settings and programs are used here, and why."""
+    """Print the database, settings and programs used here, and why."""
     from everhold.packages.find import list_known_programs
 
     found = load_settings(database)
@@ -70,7 +70,7 @@ def info_(database: str | None, as_json: bool) -> None:
     for name in ("everhold", "python", "database", "settings", "llm", "answer_with"):
         click.echo(f"{name:<12} {facts[name] or 'none'}")
         if name == "database":
-            absent = "" if facts["exists"] else "; it will be made when it is first used"
+            absent = "" if facts["exists"] else "; the first session creates it"
             click.secho(f"{'':<12} from {facts['because']}{absent}", dim=True)
     for one in programs.programs:
         click.echo(f"{'program':<12} {one.name} version {one.version}  {one.ref}")
@@ -99,7 +99,7 @@ def doctor_(database: str | None, as_json: bool) -> int:
     from everhold.wire import ExitCode
 
     found = load_settings(database)
-    results = [_checked(name, check) for name, check in _checks(found, database)]
+    results = [_run_check(name, check) for name, check in _list_checks(found, database)]
     if as_json:
         print_json(
             {
@@ -120,46 +120,46 @@ def doctor_(database: str | None, as_json: bool) -> int:
     return ExitCode.OK if all(one["well"] for one in results) else ExitCode.FAILED
 
 
-def _checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
+def _run_check(name: str, check: Callable[[], str]) -> dict[str, Any]:
     try:
         return {"check": name, "well": True, "detail": check(), "hint": ""}
     except EverholdError as error:
         return {"check": name, "well": False, "detail": str(error), "hint": error.hint}
 
 
-def _checks(found: Settings, database: str | None) -> Iterator[tuple[str, Callable[[], str]]]:
+def _list_checks(found: Settings, database: str | None) -> Iterator[tuple[str, Callable[[], str]]]:
     from everhold.packages.find import list_known_programs
     from everhold.packages.lua.paths import list_unheeded_variables
 
-    yield "database", lambda: _database(found, database)
+    yield "database", lambda: _check_database(found, database)
     if found.path is not None:
         path = found.path
-        yield "privacy", lambda: _private(path)
+        yield "privacy", lambda: _check_privacy(path)
     everything = list_known_programs(found.programs, root=found.root, folders=found.folders)
     for problem in everything.problems:
         yield "programs", lambda problem=problem: _raise(problem)  # type: ignore[misc]
-    yield "programs", lambda: f"{len(everything.programs)} found by name"
-    for said in list_unheeded_variables():
-        yield "variables", lambda said=said: said  # type: ignore[misc]
+    yield "programs", lambda: f"{len(everything.programs)} of yours found by name"
+    for note in list_unheeded_variables():
+        yield "variables", lambda note=note: note  # type: ignore[misc]
     if found.answer_with is not None:
         words = found.answer_with
-        yield "answer_with", lambda: _command(words)
+        yield "answer_with", lambda: _check_command(words)
     if found.llm is not None:
         words_ = found.llm
-        yield "llm", lambda: _model(words_)
+        yield "llm", lambda: _check_model(words_)
 
 
-def _database(found: Settings, database: str | None) -> str:
+def _check_database(found: Settings, database: str | None) -> str:
     if found.path is not None and not found.path.exists():
-        return _unmade(found.path)
+        return _check_creatable(found.path)
     with open_command_runtime(database) as opened:
         try:
-            said = opened.runtime.archive.verify()
+            found_problems = opened.runtime.archive.verify()
         except NoMaintenance:
-            return "opens; a store without maintenance cannot be verified"
+            return "it opens; this store cannot be verified"
         facts = opened.stats()
-        problems = [one for one in said if not one.warning]
-        warned = "".join(f"; warning: {one.detail}" for one in said if one.warning)
+        problems = [one for one in found_problems if not one.warning]
+        warned = "".join(f"; warning: {one.detail}" for one in found_problems if one.warning)
         if problems:
             from everhold.errors import StoreDamaged
 
@@ -167,50 +167,50 @@ def _database(found: Settings, database: str | None) -> str:
                 opened.database, f"{problems[0].detail} (and {len(problems) - 1} more)"
             )
         return (
-            f"opens, is sound, format {facts.get('format', '-')}, {facts.get('bytes', 0)}"
+            f"it opens without problems, format {facts.get('format', '-')}, {facts.get('bytes', 0)}"
             f" bytes{warned}"
         )
 
 
-def _unmade(path: Path) -> str:
-    """Nothing is wrong with a file that is not there yet, if it can be made."""
+def _check_creatable(path: Path) -> str:
+    """A file that does not exist is not a problem if it can be created."""
     from everhold.errors import StoreUnavailable
 
     folder = next(one for one in path.absolute().parents if one.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        hint = "Give this user the right to write there, or name another database: --database."
-        raise StoreUnavailable(str(path), f"nothing can be made in {folder}", hint)
-    return "not made yet; the first session makes it"
+        hint = "Allow this user to write there, or use another database: --database."
+        raise StoreUnavailable(str(path), f"no file can be created in {folder}", hint)
+    return "it does not exist yet; the first session creates it"
 
 
-def _private(path: Path) -> str:
-    """The file is for its owner alone."""
+def _check_privacy(path: Path) -> str:
+    """Raises if others can read the file."""
     from everhold.errors import BadSetting
     from everhold.portability import may_others_read
 
     if not path.exists():
-        return "nothing stored yet"
+        return "nothing is stored yet"
     found = path.stat()
     mode = stat.S_IMODE(found.st_mode)
     if may_others_read(found):
         error = BadSetting("database", f"{path} can be read by others (mode {mode:o})")
         error.hint = f"chmod 600 {path}"
         raise error
-    return f"only its owner reads the file (mode {mode:o})"
+    return f"only its owner can read the file (mode {mode:o})"
 
 
-def _command(words: str) -> str:
+def _check_command(words: str) -> str:
     from everhold.models import CommandModel
 
     CommandModel(words).check()
     return f"{words!r} can be run"
 
 
-def _model(name: str) -> str:
+def _check_model(name: str) -> str:
     from everhold.models import create_model
 
     create_model(name).check()
-    return f"{name!r} can be asked"
+    return f"{name!r} is configured"
 
 
 def _raise(problem: EverholdError) -> str:

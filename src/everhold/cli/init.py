@@ -1,4 +1,4 @@
-"""`everhold init`: a folder with one program, its test, and its settings, that works at once."""
+"""`everhold init`: a folder with a program, its test and its settings."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from everhold.cli.output import print_json
 from everhold.errors import BadSetting
 
 _PROGRAM: Final = '''\
-"""{name}: a program that asks a model, and a person before it does anything."""
+"""{name}: a program that asks a model, and then a person before it acts."""
 
 import everhold
 
 
 def send(text: str) -> str:
-    """What the program does to the world. Put your own here."""
+    """What the program does in the end. Replace it by your own function."""
     return f"sent {{len(text)}} characters"
 
 
@@ -29,7 +29,7 @@ def send(text: str) -> str:
 async def {name}(ctx: everhold.Context, topic: str) -> str:
     draft = await ctx.llm(f"Write one sentence about {{topic}}.")
     if not await ctx.approval(f"Send this? {{draft}}"):
-        return "kept back"
+        return "not sent"
     return await ctx.call(send, draft, rerun="never")
 '''
 
@@ -41,40 +41,40 @@ from {name} import {name}
 ANSWERS = {{"*about trains*": "Trains run at night."}}
 
 
-def test_it_sends_what_a_person_approved(everhold: Kit) -> None:
+def test_an_approved_text_is_sent(everhold: Kit) -> None:
     session = everhold.start({name}(topic="trains"), answers=ANSWERS)
     session.assert_waits_for("Send this? Trains run at night.")
     assert session.approve().result == "sent 20 characters"
 
 
-def test_it_keeps_back_what_nobody_approved(everhold: Kit) -> None:
+def test_a_declined_text_is_not_sent(everhold: Kit) -> None:
     session = everhold.start({name}(topic="trains"), answers=ANSWERS)
-    assert session.decline().result == "kept back"
+    assert session.decline().result == "not sent"
     assert everhold.called == []
 """
 
 _SETTINGS: Final = """\
-# Where everhold keeps sessions, and which programs it knows by name.
+# Where everhold keeps sessions, and the programs that it finds by name.
 database = "sqlite:///{name}.db"
 programs = ["{name}.py"]
-# answer_with = "claude -p"   # any command: the question on its standard input, the answer on its standard output
+# answer_with = "claude -p"   # any command that reads a question on standard input and writes the answer
 """  # noqa: E501
 
 _README: Final = """\
 # {name}
 
-A program that may be killed at any moment and goes on where it was. You are asked what it asks:
+A durable program: kill it at any moment, and it resumes where it was. You answer its questions:
 
     everhold run {name} topic=trains
-    everhold inbox           # what is open
-    everhold answer @last    # go on
-    everhold show @last      # everything that was said
+    everhold inbox           # its open questions
+    everhold answer @last    # answer one
+    everhold show @last      # all questions and answers
     pytest                   # its tests
 
 The sessions are in {name}.db; everhold.toml says so.
 """
 
-#: Modules that a file of the same name would hide.
+#: Names of modules that a file of this name would hide.
 RESERVED_NAMES: Final = sys.stdlib_module_names | {"everhold", "pytest", "test"}
 
 _IGNORED: Final = "*.db\n*.db-*\n__pycache__/\n.pytest_cache/\n"
@@ -92,22 +92,25 @@ FILES: Final = {
 @click.argument("name")
 @json_option
 def init_(name: str, as_json: bool) -> None:
-    """Make a folder with a program, its test and its settings."""
+    """Create a folder with a program, its test and its settings.
+
+    NAME is a Python name, such as triage.
+    """
     if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise BadSetting("NAME", f"{name!r} should be a Python name in small letters")
+        raise BadSetting("NAME", f"{name!r} must be a Python name in lower case")
     if name in RESERVED_NAMES:
-        raise BadSetting("NAME", f"{name!r} is the name of a module that is there already")
+        raise BadSetting("NAME", f"{name!r} is the name of an existing module")
     folder = Path(name)
     if folder.exists():
-        raise BadSetting("NAME", f"{folder} is there already; nothing was changed")
+        raise BadSetting("NAME", f"{folder} already exists; nothing was changed")
     try:
         folder.mkdir()
         for file, text in FILES.items():
             (folder / file.format(name=name)).write_text(text.format(name=name), encoding="utf-8")
     except OSError as error:
-        raise BadSetting("NAME", f"{folder} cannot be made: {error.strerror}") from None
+        raise BadSetting("NAME", f"{folder} cannot be created: {error.strerror}") from None
     made = [file.format(name=name) for file in FILES]
     if as_json:
         return print_json({"folder": str(folder.resolve()), "files": made})
-    click.echo(f"made {folder}/: {', '.join(made)}")
-    click.echo(f"try: cd {name} && everhold run {name} topic=trains")
+    click.echo(f"created {folder}/: {', '.join(made)}")
+    click.echo(f"to try it: cd {name} && everhold run {name} topic=trains")

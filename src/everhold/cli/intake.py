@@ -1,4 +1,4 @@
-"""Commands for what enters conversations: send, intake, command."""
+"""The commands for input of conversations: send, intake, command."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import click
 from everhold.cli.context import CommandRuntime, open_command_runtime, read_text_argument
 from everhold.cli.options import (
     AnswerOptions,
-    Duration,
     add_answer_options,
     add_common_options,
     make_usage_error,
     open_moving_runtime,
     session_argument,
+    wait_option,
 )
 from everhold.cli.output import (
     format_ago,
@@ -47,72 +47,81 @@ STEER_POSITIONS = ("next", "after_work", "before_completion")
 
 @click.command("send")
 @session_argument
-@click.argument("words")
-@click.option("--key", metavar="KEY", help="The same words under the same key are said once.")
+@click.argument("message")
+@click.option(
+    "--key", metavar="TEXT", help="Send it once, however often the command runs with this key."
+)
 @click.option(
     "--busy",
     type=click.Choice(BUSY_POLICIES),
     default="queue",
     show_default=True,
-    help="What to do during a turn.",
+    help="If a turn is running: queue the message, refuse it, steer the turn, or fork the session.",
 )
 @click.option(
-    "--no-wait", is_flag=True, help="Only keep it; whoever works on the session lets it in."
+    "--no-wait",
+    is_flag=True,
+    help="Only queue it; the process that works on the session accepts it.",
 )
 @click.option(
     "--at",
     type=click.Choice(STEER_POSITIONS),
     default="next",
     show_default=True,
-    help="Where it enters, with --no-wait.",
+    help="With --no-wait: where it enters a running turn.",
 )
-@click.option("--wait", type=Duration(), metavar="S", help="Seconds to wait for the turn at most.")
+@wait_option("How long to wait for the end of the turn. Default: until it ends.")
 @add_answer_options
 @add_common_options
 def send_(
     session: str,
-    words: str,
+    message: str,
     key: str | None,
     busy: str,
     no_wait: bool,
     at: str,
     wait: float | None,
-    who: AnswerOptions,
+    answerer: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
-    """Say something to a conversation, also while it works. WORDS may be - for standard input."""
-    if words == "-":
-        words = read_text_argument("-", "WORDS").rstrip("\n")
+    """Send a message to a conversation, also during a turn.
+
+    MESSAGE may be - for standard input.
+    """
+    if message == "-":
+        message = read_text_argument("-", "MESSAGE").rstrip("\n")
     if at != "next" and not no_wait:
-        raise make_usage_error("--at goes with --no-wait")
+        raise make_usage_error("--at needs --no-wait")
     if no_wait:
-        return _keep(session, words, key, at, database, as_json=as_json)
-    with open_moving_runtime(database, who) as opened:
+        return _queue(session, message, key, at, database, as_json=as_json)
+    with open_moving_runtime(database, answerer) as opened:
         session_id = opened.session(session)
-        handle = opened.runtime.session(_agent(opened, session_id), session_id)
-        return _told(opened, handle.send(words, id=key, busy=busy, wait=wait), as_json=as_json)
+        handle = opened.runtime.session(_find_agent(opened, session_id), session_id)
+        return _report_turn(
+            opened, handle.send(message, id=key, busy=busy, wait=wait), as_json=as_json
+        )
 
 
-def _keep(
-    session: str, words: str, key: str | None, at: str, database: str | None, *, as_json: bool
+def _queue(
+    session: str, message: str, key: str | None, at: str, database: str | None, *, as_json: bool
 ) -> int:
     with open_command_runtime(database) as opened:
         session_id = opened.session(session)
-        handle = opened.runtime.session(_agent(opened, session_id), session_id)
-        receipt = handle.enqueue(words, key=key, at=at)
+        handle = opened.runtime.session(_find_agent(opened, session_id), session_id)
+        receipt = handle.enqueue(message, key=key, at=at)
         if as_json:
             print_json({"session_id": session_id, "new": receipt.new, "item": _item(receipt.item)})
         else:
             click.echo(
-                f"kept as {receipt.item.id}"
+                f"queued as {receipt.item.id}"
                 if receipt.new
-                else f"it was kept before, as {receipt.item.id}"
+                else f"it was queued before, as {receipt.item.id}"
             )
     return ExitCode.OK
 
 
-def _agent(opened: CommandRuntime, session_id: str) -> Agent:
+def _find_agent(opened: CommandRuntime, session_id: str) -> Agent:
     from everhold.agents.agent import Agent
 
     birth = opened.record(session_id, since=-1).birth
@@ -120,13 +129,13 @@ def _agent(opened: CommandRuntime, session_id: str) -> Agent:
     if not isinstance(found, Agent):
         named = shlex.quote(opened.name(session_id))
         raise NotAnAgent(
-            birth.program, f"Send it a signal: everhold signal {named} NAME{opened.place}"
+            birth.program, f"Send it a signal: everhold signal {named} NAME{opened.database_option}"
         )
     return found
 
 
-def _told(opened: CommandRuntime, turn: Turn, *, as_json: bool) -> int:
-    """Say what became of what was said."""
+def _report_turn(opened: CommandRuntime, turn: Turn, *, as_json: bool) -> int:
+    """Prints the answer of a turn, or what it waits for; returns the exit code."""
     name = opened.name(turn.session_id)
     if as_json:
         facts = {
@@ -139,31 +148,31 @@ def _told(opened: CommandRuntime, turn: Turn, *, as_json: bool) -> int:
     elif not turn.waiting:
         click.echo(format_turn(turn))
     else:
-        print_waiting(turn.queries, name, opened.place)
-        listing = f"everhold intake {shlex.quote(name)}{opened.place}"
-        click.echo(f"kept as {turn.input_id}; `{listing}` lists what waits", err=True)
+        print_waiting(turn.queries, name, opened.database_option)
+        listing = f"everhold intake {shlex.quote(name)}{opened.database_option}"
+        click.echo(f"queued as {turn.input_id}; to list the queue: {listing}", err=True)
     return ExitCode.WAITING if turn.waiting else ExitCode.OK
 
 
 @click.command("intake")
 @session_argument
 @click.option(
-    "--all", "whole", is_flag=True, help="Also what somebody is letting in, and what has ended."
+    "--all", "whole", is_flag=True, help="Also list items that are being accepted, and ended ones."
 )
 @click.option(
     "--cancel",
     "names",
     multiple=True,
     metavar="NAME",
-    help="Take this back, by id or key; may be repeated.",
+    help="Cancel this item, by its id or key. May be repeated.",
 )
 @click.option(
     "--cancel-from",
     "anchor",
     metavar="NAME",
-    help="Take this back, and all that came after it in its lane.",
+    help="Cancel this item and all later ones of its lane: messages, or commands.",
 )
-@click.option("--reason", default="", help="Why it is taken back.")
+@click.option("--reason", metavar="TEXT", default="", help="Why they are cancelled.")
 @add_common_options
 def intake_(
     session: str,
@@ -174,10 +183,10 @@ def intake_(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """List what waits to enter a conversation, or take it back.
+    """List the queued input of a conversation, or cancel it.
 
-    A reset, a wake or an input waits until no turn is under way; `everhold explain` says what keeps
-    it out.
+    Messages and commands wait until no turn is running; `everhold explain` says why one is not yet
+    accepted.
     """
     from everhold.agents.inputs import cancel_intake_items, cancel_items_from, list_intake_items
 
@@ -186,7 +195,7 @@ def intake_(
     with open_command_runtime(database) as opened:
         session_id = opened.session(session)
         if names:
-            return _outcomes(
+            return _print_outcomes(
                 opened.ask(
                     lambda runtime: cancel_intake_items(runtime.engine, session_id, names, reason)
                 ),
@@ -196,7 +205,7 @@ def intake_(
             found = opened.ask(
                 lambda runtime: cancel_items_from(runtime.engine, session_id, anchor, reason)
             )
-            return _outcomes(found, as_json=as_json)
+            return _print_outcomes(found, as_json=as_json)
         items = opened.ask(lambda runtime: list_intake_items(runtime.engine, session_id, all=whole))
         if as_json:
             rows = [_item(item) for item in items]
@@ -207,19 +216,26 @@ def intake_(
             columns = ("id", "kind", "state", "for", "since", "what")
             print_table(columns, [_row(item) for item in items], wide=("id", "what"))
         else:
-            click.echo("nothing waits" if not whole else "nothing waits, and nothing did")
+            click.echo("the queue is empty" if not whole else "no input, queued or ended")
         print_footer(opened.database)
 
 
 def _row(item: IntakeItem) -> tuple[str, ...]:
-    whither = "the next turn" if item.running is None else f"turn {item.running}"
+    target = "the next turn" if item.running is None else f"turn {item.running}"
     if item.waits and item.available_at > time.time():
-        whither = f"after {format_moment(item.available_at)}"
-    state = "being let in" if item.hold is not None and item.waits else str(item.state)
-    return item.id, item.kind, state, whither, format_ago(item.at), format_line(_words(item), 80)
+        target = f"after {format_moment(item.available_at)}"
+    state = "being accepted" if item.hold is not None and item.waits else str(item.state)
+    return (
+        item.id,
+        item.kind,
+        state,
+        target,
+        format_ago(item.at),
+        format_line(_format_content(item), 80),
+    )
 
 
-def _words(item: IntakeItem) -> str:
+def _format_content(item: IntakeItem) -> str:
     from everhold.core.graph import extract_text
 
     body: Any = item.body if isinstance(item.body, dict) else {"content": item.body}
@@ -231,11 +247,11 @@ def _words(item: IntakeItem) -> str:
 def _item(item: IntakeItem) -> dict[str, JSON]:
     import msgspec
 
-    told: dict[str, JSON] = {"state": item.state, **msgspec.to_builtins(item)}
-    return told | {"at": int(item.at * 1000), "available_at": int(item.available_at * 1000)}
+    fields: dict[str, JSON] = {"state": item.state, **msgspec.to_builtins(item)}
+    return fields | {"at": int(item.at * 1000), "available_at": int(item.available_at * 1000)}
 
 
-def _outcomes(found: list[ItemCancellation], *, as_json: bool) -> None:
+def _print_outcomes(found: list[ItemCancellation], *, as_json: bool) -> None:
     if as_json:
         return print_json(
             {"outcomes": [{"name": one.name, "outcome": one.outcome} for one in found]}
@@ -250,10 +266,12 @@ def _outcomes(found: list[ItemCancellation], *, as_json: bool) -> None:
 @click.option(
     "--key",
     required=True,
-    metavar="KEY",
-    help="The same key is the same command, and is done once.",
+    metavar="TEXT",
+    help="Do it once, however often the command runs with this key.",
 )
-@click.option("--reason", default="", help="Kept with it; no model is told.")
+@click.option(
+    "--reason", metavar="TEXT", default="", help="Why; recorded, but not shown to the model."
+)
 @add_answer_options
 @add_common_options
 def command_(
@@ -261,50 +279,54 @@ def command_(
     do: str,
     key: str,
     reason: str,
-    who: AnswerOptions,
+    answerer: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
-    """Have a conversation reset, compacted, refreshed, or its turn stopped.
+    """Reset or compact a conversation, or stop its turn.
 
-    It is done when no turn is under way (cancel_turn at once), here if the agent is here, else
-    where it is.
+    It is done when no turn is running (cancel_turn: at once), in the process that has the agent.
+
+    \b
+    everhold command ana cancel_turn --key stop-1
     """
     from everhold.agents.inputs import enqueue_command, read_input_status
 
-    with open_moving_runtime(database, who) as opened:
+    with open_moving_runtime(database, answerer) as opened:
         session_id = opened.session(session)
         receipt = opened.ask(
             lambda runtime: enqueue_command(runtime.engine, session_id, do, key=key, reason=reason)
         )
         opened.ask(lambda runtime: runtime.mover.rest())
-        stands = opened.ask(
+        status = opened.ask(
             lambda runtime: read_input_status(runtime.engine, session_id, receipt.item.id)
         )
-        return _done(session_id, do, stands, new=receipt.new, as_json=as_json)
+        return _report_command(session_id, do, status, new=receipt.new, as_json=as_json)
 
 
-def _done(session_id: str, do: str, stands: InputStatus, *, new: bool, as_json: bool) -> int:
-    settled = stands.stage == "settled"
+def _report_command(
+    session_id: str, do: str, status: InputStatus, *, new: bool, as_json: bool
+) -> int:
+    settled = status.stage == "settled"
     if as_json:
         facts = {
             "session_id": session_id,
-            "id": stands.id,
+            "id": status.id,
             "new": new,
-            "stage": stands.stage,
-            "turn": stands.turn,
+            "stage": status.stage,
+            "turn": status.turn,
         }
-        print_json({**facts, "reason": stands.reason})
+        print_json({**facts, "reason": status.reason})
     elif settled:
-        ended: Any = stands.item.end if stands.item is not None else None
+        ended: Any = status.item.end if status.item is not None else None
         nothing = isinstance(ended, dict) and ended.get("applied") is False
         click.echo(f"{do}: there was nothing to do" if nothing else f"{do}: done")
     else:
-        click.echo(f"{do}: {stands.stage}{': ' + stands.reason if stands.reason else ''}")
+        click.echo(f"{do}: {status.stage}{': ' + status.reason if status.reason else ''}")
     return (
         ExitCode.OK
         if settled
         else ExitCode.WAITING
-        if stands.stage in ("waiting", "in_turn")
+        if status.stage in ("waiting", "in_turn")
         else ExitCode.FAILED
     )

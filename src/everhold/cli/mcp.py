@@ -1,7 +1,4 @@
-"""`everhold mcp`: the MCP server for a host's own model.
-
-`everhold mcp install`, `uninstall` and `agent`: a host is told of the server, or no longer.
-"""
+"""`everhold mcp`: the MCP server, and its entry in the configuration of hosts."""
 
 from __future__ import annotations
 
@@ -15,8 +12,9 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 import click
 
 from everhold.cli.app import SubcommandGroup
+from everhold.cli.candidates import complete_files
 from everhold.cli.context import load_settings
-from everhold.cli.options import AnswerOptions, add_answer_options
+from everhold.cli.options import AnswerOptions, add_answer_options, database_option, json_option
 from everhold.cli.output import print_json
 from everhold.errors import BadSetting, MissingExtra
 
@@ -35,22 +33,31 @@ _scope = click.option(
     type=click.Choice(["user", "project", "local"]),
     default="user",
     show_default=True,
-    help="For you everywhere, for everybody in this folder, or for you in this folder (Claude"
-    " Code).",
+    help="For you in all folders, for everyone in this folder, or for you in this folder (Claude"
+    " Code only).",
 )
 _name = click.option(
-    "--name", default="everhold", show_default=True, help="What the server is called in the host."
+    "--name",
+    default="everhold",
+    show_default=True,
+    metavar="TEXT",
+    help="The name of the server in the host.",
 )
-_file = click.option("--file", metavar="PATH", help="Another file than the host's usual one.")
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
+_file = click.option(
+    "--file",
+    metavar="PATH",
+    shell_complete=complete_files,
+    help="The configuration file. Default: that of the host.",
+)
 _print = click.option(
-    "--print", "only_print", is_flag=True, help="Print what belongs in the file; change nothing."
+    "--print", "only_print", is_flag=True, help="Print the entry instead of writing it."
 )
 profile_option = click.option(
     "--profile",
     type=click.Choice(["default", "algocline"]),
     default="default",
-    help="Which tools: everhold's own, or those of algocline for hosts and prompts made for it.",
+    show_default=True,
+    help="The tools of everhold, or those of algocline for hosts and prompts made for it.",
 )
 
 
@@ -62,7 +69,8 @@ profile_option = click.option(
     "-d",
     "--database",
     metavar="ADDRESS",
-    help="The database; without it, the settings say where it runs.",
+    shell_complete=complete_files,
+    help="The database of the server. Default: from the settings of the folder in which it runs.",
 )
 @profile_option
 @click.option(
@@ -71,13 +79,12 @@ profile_option = click.option(
     is_flag=False,
     flag_value=DEFAULT_HTTP_ADDRESS,
     metavar="[URL]",
-    help=f"Connect to a server that runs (everhold mcp --http) instead; {DEFAULT_HTTP_ADDRESS}"
-    " if no URL or"
-    " address is given.",
+    help="Connect to a running server (everhold mcp --http) instead of starting one. Default URL:"
+    f" {DEFAULT_HTTP_ADDRESS}.",
 )
 @_file
 @_print
-@_json
+@json_option
 def install_host(
     host: str,
     scope: str,
@@ -89,32 +96,35 @@ def install_host(
     only_print: bool,
     as_json: bool,
 ) -> None:
-    """Tell a host how to start `everhold mcp`, or where it runs; its other settings stay as they
-    are.
+    """Add the server to the configuration of a host. Other settings in the file stay.
+
+    \b
+    everhold mcp install claude-code --scope project
+    everhold mcp install cursor --print
     """
     from everhold.mcp import hosts
 
-    _refuse_missing()
-    meant, place = _place(host, scope, file, name)
+    _require_sdk("everhold mcp")  # else the host reports only that the server does not start
+    found, place = _find_host(host, scope, file, name)
     if address is not None:
         from everhold.mcp.http import resolve_server_url
 
         if database is not None or profile != "default":
             raise BadSetting(
-                "--http", "which database and tools it has is said where the server is started"
+                "--http", "choose the database and the tools where the server is started"
             )
-        entry = meant.remote(resolve_server_url(address))
+        entry = found.remote(resolve_server_url(address))
     else:
         words = hosts.build_server_command(
             None if database is None else load_settings(database).database
         )
         words += [] if profile == "default" else ["--profile", profile]
-        entry = meant.entry(words)
+        entry = found.entry(words)
     if only_print:
-        click.echo(f"belongs in {place.file}:", err=True)
-        click.echo(meant.snippet(place, name, entry), nl=False)
+        click.echo(f"add this to {place.file}:", err=True)
+        click.echo(found.snippet(place, name, entry), nl=False)
         return
-    changed = hosts.add_server_entry(meant, place, name, entry)
+    changed = hosts.add_server_entry(found, place, name, entry)
     if as_json:
         reach = {"url": entry["url"]} if address is not None else {"command": words}
         print_json(
@@ -127,7 +137,7 @@ def install_host(
             "The host reads the token from EVERHOLD_MCP_TOKEN: `everhold mcp --http` prints how"
             " to set it."
         )
-    click.echo(meant.look)
+    click.echo(found.look)
 
 
 @click.command("uninstall")
@@ -135,20 +145,20 @@ def install_host(
 @_scope
 @_name
 @_file
-@_json
+@json_option
 def uninstall_host(host: str, scope: str, name: str, file: str | None, as_json: bool) -> None:
-    """Take the server out of a host; its other settings stay as they are."""
+    """Remove the server from the configuration of a host. Other settings in the file stay."""
     from everhold.mcp import hosts
 
-    meant, place = _place(host, scope, file, name)
-    changed = hosts.remove_server_entry(meant, place, name)
+    found, place = _find_host(host, scope, file, name)
+    changed = hosts.remove_server_entry(found, place, name)
     if as_json:
         print_json({"host": host, "file": str(place.file), "name": name, "changed": changed})
     else:
         click.echo(
-            f"took {name} out of {place.file}"
+            f"removed {name} from {place.file}"
             if changed
-            else f"nothing to do: no {name} in {place.file}"
+            else f"nothing to do: there is no {name} in {place.file}"
         )
 
 
@@ -159,17 +169,17 @@ def uninstall_host(host: str, scope: str, name: str, file: str | None, as_json: 
     type=click.Choice(["user", "project"]),
     default="project",
     show_default=True,
-    help="For everybody in this folder, or for you everywhere.",
+    help="For everyone in this folder, or for you in all folders.",
 )
 @_name
 @_print
-@click.option("--remove", is_flag=True, help="Take it away again.")
+@click.option("--remove", is_flag=True, help="Remove it again.")
 def write_subagent(host: str, scope: str, name: str, only_print: bool, remove: bool) -> None:
-    """Write a sub-agent that runs a strategy from start to result by itself."""
+    """Write a subagent for Claude Code that runs a program from start to result."""
     from everhold.mcp import instructions
     from everhold.mcp.hosts import HostEnvironment
 
-    _checked(name)
+    _check_name(name)
     file = instructions.get_subagent_file(
         HostEnvironment(), cast("Literal['user', 'project']", scope)
     )
@@ -177,9 +187,9 @@ def write_subagent(host: str, scope: str, name: str, only_print: bool, remove: b
         click.echo(instructions.render_subagent(name), nl=False)
     elif remove:
         click.echo(
-            f"took away {file}"
+            f"removed {file}"
             if instructions.remove_subagent_file(file)
-            else f"nothing to do: no {file}"
+            else f"nothing to do: there is no {file}"
         )
     else:
         click.echo(
@@ -188,61 +198,51 @@ def write_subagent(host: str, scope: str, name: str, only_print: bool, remove: b
         click.echo("Ask Claude Code: use the everhold agent to …")
 
 
-def _place(host: str, scope: str, file: str | None, name: str) -> tuple[McpHost, HostFile]:
+def _find_host(host: str, scope: str, file: str | None, name: str) -> tuple[McpHost, HostFile]:
     from everhold.mcp.hosts import HOSTS, HostEnvironment, HostFile, Scope
 
-    _checked(name)
-    meant = HOSTS[host]
-    place = meant.place(HostEnvironment(), cast("Scope", scope))
-    return meant, place if file is None else HostFile(
+    _check_name(name)
+    found = HOSTS[host]
+    place = found.place(HostEnvironment(), cast("Scope", scope))
+    return found, place if file is None else HostFile(
         Path(file).expanduser().absolute(), place.servers
     )
 
 
-def _checked(name: str) -> None:
-    """Hosts make tool names of it, so it has the letters that all of them take."""
+def _check_name(name: str) -> None:
+    """Raises for a name with characters that some hosts refuse in tool names."""
     if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum() or len(name) > 32:
-        raise BadSetting("--name", f"{name!r} should be letters, digits, - and _, at most 32")
-
-
-def _refuse_missing() -> None:
-    """A host would only see a server that does not start."""
-    from importlib.util import find_spec
-
-    if find_spec("mcp") is None:
-        raise MissingExtra("mcp", "everhold mcp")
+        raise BadSetting("--name", f"{name!r} must be at most 32 letters, digits, - and _")
 
 
 @click.group("mcp", cls=SubcommandGroup, invoke_without_command=True)
-@click.option(
-    "-d",
-    "--database",
-    metavar="ADDRESS",
-    help="Which database; without it, the settings say which.",
-)
+@database_option
 @click.option(
     "--http",
     "address",
     is_flag=False,
     flag_value=DEFAULT_HTTP_ADDRESS,
     metavar="[HOST:PORT]",
-    help=f"Serve over HTTP, at /mcp; {DEFAULT_HTTP_ADDRESS} if no address is given.",
+    help=f"Serve over HTTP, at /mcp. Default address: {DEFAULT_HTTP_ADDRESS}.",
 )
 @click.option(
     "--token-file",
     metavar="FILE",
-    help="The token that HTTP clients send; made if missing. Else EVERHOLD_MCP_TOKEN, or a file"
-    " in the data folder.",
+    shell_complete=complete_files,
+    help="The file with the token that HTTP clients send; created if missing. Default:"
+    " EVERHOLD_MCP_TOKEN, else a file in the data folder.",
 )
 @click.option(
-    "--no-token", is_flag=True, help="Serve loopback to every user and program of this machine."
+    "--no-token",
+    is_flag=True,
+    help="Serve without a token, to every user and program of this machine.",
 )
 @click.option("--token", hidden=True)
 @profile_option
 @click.option(
     "--inline",
     is_flag=True,
-    help="Let the settings' llm or answer_with answer, instead of the host.",
+    help="Let the model or command of the settings answer, instead of the host.",
 )
 @add_answer_options
 @click.pass_context
@@ -255,11 +255,16 @@ def mcp_(
     token: str | None,
     profile: str,
     inline: bool,
-    who: AnswerOptions,
+    answerer: AnswerOptions,
 ) -> None:
-    """Serve MCP: a host's own model runs strategies and answers them.
+    """Serve MCP: the model of a host runs and answers programs.
 
-    Without a subcommand it serves: over standard input and output, as hosts start it, or over HTTP.
+    Without a subcommand it serves over standard input and output, as hosts start it. With --http it
+    serves over HTTP.
+
+    \b
+    everhold mcp install claude-code    add the server to a host
+    everhold mcp --http                 serve several hosts
     """
     if context.invoked_subcommand is not None:
         return
@@ -267,25 +272,25 @@ def mcp_(
         from everhold.mcp.stdout import guard_stdout
 
         guard_stdout()
-    _refuse_shown(token)
+    _refuse_typed_token(token)
     if address is None and (token_file is not None or no_token):
         raise BadSetting(
-            "--token-file" if token_file is not None else "--no-token", "it is for --http only"
+            "--token-file" if token_file is not None else "--no-token", "it needs --http"
         )
     if no_token and token_file is not None:
-        raise BadSetting("--no-token", "--token-file names a token; give one of the two")
-    _require()
-    llm = who.llm(database) if inline or who.said else None
+        raise BadSetting("--no-token", "give it or --token-file, not both")
+    _require_sdk("the MCP server")
+    llm = answerer.llm(database) if inline or answerer.given else None
     from everhold.mcp.sdk import load_sdk
 
     if address is None:
-        with _without_collecting():
+        with _pause_garbage_collection():
             load_sdk(web=False)
             from everhold.mcp.stdio import serve_stdio
 
         asyncio.run(serve_stdio(database, llm=llm, profile=profile))
     else:
-        with _without_collecting():
+        with _pause_garbage_collection():
             load_sdk(web=True)
             from everhold.mcp.http import serve_http as serve_http
             from everhold.mcp.token import load_token as token_of
@@ -294,24 +299,24 @@ def mcp_(
         asyncio.run(serve_http(database, llm=llm, address=address, token=found, profile=profile))
 
 
-def _refuse_shown(token: str | None) -> None:
+def _refuse_typed_token(token: str | None) -> None:
     """Raise `BadSetting` for a token on the command line."""
     if token is not None:
         error = BadSetting(
             "--token",
-            "every user of this machine can read the command line; no token is taken from it",
+            "every user of this machine can read the command line, so a token in it is not secret",
         )
         error.hint = (
-            "Put it into a file and say --token-file FILE, or set EVERHOLD_MCP_TOKEN."
-            " Choose another token."
+            "Choose another token. Put it into a file and use --token-file FILE, or set"
+            " EVERHOLD_MCP_TOKEN."
         )
         raise error
 
 
 @contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Load what stays: looking for garbage in it takes a fifth of the start, and later a part of
-    every look.
+def _pause_garbage_collection() -> Iterator[None]:
+    """Imports without garbage collection, which takes a fifth of the start. Later
+    collections leave out what was imported.
     """
     gc.disable()
     try:
@@ -321,12 +326,12 @@ def _without_collecting() -> Iterator[None]:
         gc.enable()
 
 
-def _require() -> None:
-    """Raise `MissingExtra` if the protocol's library is not installed."""
+def _require_sdk(feature: str) -> None:
+    """Raises `MissingExtra` if the MCP SDK is not installed."""
     from importlib.util import find_spec
 
     if find_spec("mcp") is None:
-        raise MissingExtra("mcp", "the MCP server")
+        raise MissingExtra("mcp", feature)
 
 
 for _command in (install_host, uninstall_host, write_subagent):

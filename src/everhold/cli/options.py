@@ -1,5 +1,5 @@
-"""Options and arguments that several commands share, and what they mean: the database, durations,
-`name=value` pairs, who answers `llm` questions, and the action of a schedule or trigger.
+"""Options that several commands share: the database, sessions, durations, `name=value` pairs, who
+answers `llm` questions, and what a schedule or trigger does.
 """
 
 from __future__ import annotations
@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
+from everhold.cli.candidates import (
+    complete_files,
+    complete_labels,
+    complete_programs,
+    complete_recorded_programs,
+    complete_sessions,
+    complete_states,
+)
 from everhold.cli.context import (
     CommandRuntime,
     load_settings,
@@ -37,35 +45,79 @@ _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, for other programs."
 )
+database_option = click.option(
+    "-d",
+    "--database",
+    metavar="ADDRESS",
+    shell_complete=complete_files,
+    help="The database: a file such as app.db, or an address. Default: from the settings.",
+)
+session_argument = click.argument("session", metavar="SESSION", shell_complete=complete_sessions)
+optional_session_argument = click.argument(
+    "session", metavar="[SESSION]", required=False, shell_complete=complete_sessions
+)
+sessions_argument = click.argument(
+    "sessions", nargs=-1, metavar="[SESSION]...", shell_complete=complete_sessions
+)
+program_option = click.option(
+    "--program",
+    metavar="NAME",
+    shell_complete=complete_recorded_programs,
+    help="Only sessions of this program.",
+)
+label_option = click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    shell_complete=complete_labels,
+    help="Only sessions with this label. May be repeated.",
+)
+new_label_option = click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    shell_complete=complete_labels,
+    help="A label of the session, to find it again. May be repeated.",
+)
 
 
 def add_common_options(command: F) -> F:
-    """`--database` and `--json`, which every command that reads a database has."""
-    command = json_option(command)
+    """Adds `--database` and `--json`, which every command that reads a database has."""
+    return database_option(json_option(command))
+
+
+def state_option(help: str) -> Callable[[F], F]:
+    """The option `--state`, which may be repeated."""
     return click.option(
-        "-d",
-        "--database",
-        metavar="ADDRESS",
-        help="Which database; without it, the settings say which.",
-    )(command)
+        "--state",
+        "states",
+        multiple=True,
+        metavar="STATE",
+        shell_complete=complete_states,
+        help=f"{help} May be repeated.",
+    )
 
 
-session_argument = click.argument("session", metavar="SESSION")
+def wait_option(help: str) -> Callable[[F], F]:
+    """The option `--wait`, a duration."""
+    return click.option("--wait", type=Duration(), metavar="TIME", help=help)
 
 
 def gather_options(
     command: Callable[..., Any], name: str, kind: Any, options: Sequence[Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """A command that has these options, and is given them as one argument: a named tuple of this
+    """Adds these options to a command, and passes them as one argument, a named tuple of this
     kind.
     """
 
     @wraps(command)
-    def given(**words: Any) -> Any:
-        whole = kind(**{field: words.pop(field) for field in kind._fields})
-        return command(**{name: whole}, **words)
+    def gathered(**values: Any) -> Any:
+        whole = kind(**{field: values.pop(field) for field in kind._fields})
+        return command(**{name: whole}, **values)
 
-    found: Callable[..., Any] = given
+    found: Callable[..., Any] = gathered
     for option in reversed(options):
         found = option(found)
     return found
@@ -74,7 +126,7 @@ def gather_options(
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
     """Seconds, or a number with a unit: 90s, 15m, 12h, 30d, 2w."""
 
-    name = "duration"
+    name = "time"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -86,43 +138,42 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since
             found = float(number) * _UNITS[unit]
         except ValueError:
             found = -1.0
-        if not found >= 0:
-            self.fail(f"{value!r} is not a duration; say 90s, 15m, 12h, 30d or 2w", param, ctx)
+        if not found >= 0:  # also for nan
+            self.fail(f"{value!r} is not a duration; write 90s, 15m, 12h, 30d or 2w", param, ctx)
         return found
 
 
-def parse_pairs(given: tuple[str, ...], what: str) -> dict[str, str]:
-    """`k=v` words as a dict."""
+def parse_pairs(words: tuple[str, ...], what: str) -> dict[str, str]:
+    """`name=value` words as a dict."""
     found = {}
-    for word in given:
+    for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise BadSetting(what, f"{word!r} should look like name=value")
+            raise BadSetting(what, f"{word!r} must look like name=value")
         if name in found:
             raise BadSetting(what, f"{name!r} is given twice")
         found[name] = value
     return found
 
 
-def invoke_default_command(usual: click.Command, **given: Any) -> None:
-    """A group without a subcommand does the `usual`, with the options it was `given`; else they
-    belong after it.
+def invoke_default_command(default: click.Command, **options: Any) -> None:
+    """Runs the default command of a group that has no subcommand. Options of the group are refused
+    if there is one: they belong after it.
     """
     context = click.get_current_context()
     if context.invoked_subcommand is None:
-        context.invoke(usual, **given)
-    elif any(given.values()):
-        group = context.info_name
-        verb = context.invoked_subcommand
-        raise make_usage_error(f"say it after {verb}: everhold {group} {verb} …")
+        context.invoke(default, **options)
+    elif any(options.values()):
+        command = f"everhold {context.info_name} {context.invoked_subcommand}"
+        raise make_usage_error(f"options belong after the subcommand: {command} …")
 
 
-def make_usage_error(words: str) -> click.UsageError:
-    """What is wrong with how this command was called."""
-    return click.UsageError(words, click.get_current_context(silent=True))
+def make_usage_error(text: str) -> click.UsageError:
+    """A mistake in how this command was typed."""
+    return click.UsageError(text, click.get_current_context(silent=True))
 
 
-# ---- who answers
+# ---- who answers `llm` questions
 
 
 class AnswerOptions(NamedTuple):
@@ -135,12 +186,12 @@ class AnswerOptions(NamedTuple):
     timeout: float = 600.0
 
     @property
-    def said(self) -> bool:
-        """Whether an option says who; else the settings do."""
+    def given(self) -> bool:
+        """Whether an option names an answerer; else the settings do."""
         return not (self.model is self.answers is self.answer_with is None)
 
     def llm(self, database: str | None) -> Answerer | None:
-        """Who it is: the options, else the settings; None leaves the questions open."""
+        """The answerer of the options, else of the settings; None leaves the questions open."""
         from everhold.models import CommandModel, ScriptModel
         from everhold.models.registry import make_answerer
 
@@ -148,10 +199,8 @@ class AnswerOptions(NamedTuple):
             raise BadSetting("--answers", "give it or --answer-with, not both")
         if self.model is not None:
             if self.answers is not None or self.answer_with is not None:
-                raise BadSetting(
-                    "--model", "give it alone: --answers and --answer-with say who answers, too"
-                )
-            return _model(self.model)
+                raise BadSetting("--model", "give it without --answers and --answer-with")
+            return _create_typed_model(self.model)
         if self.answers is not None:
             return ScriptModel.read(self.answers)
         found = load_settings(database)
@@ -163,8 +212,8 @@ class AnswerOptions(NamedTuple):
         return command
 
 
-def _model(name: str) -> Answerer:
-    """The model of `--model`: who types it means it, whatever an agent or a question names."""
+def _create_typed_model(name: str) -> Answerer:
+    """The model of `--model`. It answers even if an agent or a question names another one."""
     from everhold.models import create_model
 
     try:
@@ -177,57 +226,63 @@ _ANSWER_OPTIONS: Final = (
     click.option(
         "--model",
         metavar="NAME",
-        help="Answer llm questions with this model, provider:name; it goes before an agent's own.",
+        help="Answer llm questions with this model, such as anthropic:claude-sonnet-4-6. It"
+        " replaces the model that an agent names.",
     ),
     click.option(
         "--answers",
         metavar="FILE",
-        help="Answer llm questions from a JSON file: a list, or patterns.",
+        shell_complete=complete_files,
+        help="Answer llm questions from a JSON file: a list of answers, or an object of patterns"
+        " and answers.",
     ),
     click.option(
         "--answer-with",
-        metavar="CMD",
-        help="Answer llm questions with a command, such as 'claude -p'.",
+        metavar="COMMAND",
+        help="Answer llm questions with a command, such as 'claude -p': the question is on its"
+        " standard input.",
     ),
     click.option(
         "--at-once",
         default=4,
         show_default=True,
         metavar="N",
-        help="How many commands run at a time.",
+        help="With --answer-with: how many commands may run at the same time.",
     ),
     click.option(
         "--timeout",
         type=Duration(),
         default=600.0,
-        show_default=True,
-        metavar="S",
-        help="Seconds for one command.",
+        show_default="10m",
+        metavar="TIME",
+        help="With --answer-with: how long one command may run.",
     ),
 )
 
 
 def add_answer_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say who answers; the command is given them as one, `who`."""
-    return gather_options(command, "who", AnswerOptions, _ANSWER_OPTIONS)
+    """Adds the options that say who answers; the command gets them as one argument, `answerer`."""
+    return gather_options(command, "answerer", AnswerOptions, _ANSWER_OPTIONS)
 
 
 @contextmanager
 def open_moving_runtime(
-    database: str | None, who: AnswerOptions | None = None, *, makes: bool = False
+    database: str | None, answerer: AnswerOptions | None = None, *, creates: bool = False
 ) -> Iterator[CommandRuntime]:
-    """A runtime in which sessions go on while a command works; `makes` may make the database."""
+    """Opens a runtime in which sessions move while the command runs."""
     with open_command_runtime(
-        database, llm=(who or AnswerOptions()).llm(database), moves=True, makes=makes
+        database, llm=(answerer or AnswerOptions()).llm(database), moves=True, creates=creates
     ) as opened:
         yield opened
 
 
-# ---- programs with arguments, and actions
+# ---- what a schedule or trigger does
 
 
 class ActionOptions(NamedTuple):
-    """What is to be done, as it was typed: a program with arguments, or a session that is fed."""
+    """What a schedule or trigger does: start a program with arguments, or send something to a
+    session.
+    """
 
     program: str | None
     arguments: tuple[str, ...]
@@ -237,51 +292,73 @@ class ActionOptions(NamedTuple):
     title: str
     labels: tuple[str, ...]
 
-    def read(self, database: str | None, *, whole: bool) -> tuple[Any, dict[str, Any]]:
-        """What to do, and the arguments; as a call where they are the `whole` of them."""
+    def parse(self, database: str | None, *, whole: bool) -> tuple[Any, dict[str, Any]]:
+        """The action and its arguments. With `whole`, the arguments are complete and the action is
+        a call that holds them.
+        """
         from everhold.schedules import Feed
 
         if (self.program is None) == (self.feed is None):
-            raise make_usage_error("say what to do: a PROGRAM, or --feed SESSION")
+            raise make_usage_error("name what to start or feed: a PROGRAM, or --feed SESSION")
         if self.feed is not None:
-            given = {} if self.value is None else {"value": parse_json_or_text(self.value)}
-            return Feed(self.feed, self.signal or "", **given), {}
+            value = {} if self.value is None else {"value": parse_json_or_text(self.value)}
+            return Feed(self.feed, self.signal or "", **value), {}
         if self.signal is not None or self.value is not None:
-            raise make_usage_error("--signal and --value are for --feed")
+            raise make_usage_error("--signal and --value need --feed")
         found = resolve_program(database, self.program or "")
         if whole:
             return build_call(found, self.arguments, None), {}
         return found, parse_arguments(found, self.arguments)
 
-    def told(self) -> dict[str, Any]:
-        """What people are told of the sessions."""
+    def describe(self) -> dict[str, Any]:
+        """The title and the labels of the sessions that are started."""
         return {"title": self.title, "labels": parse_pairs(self.labels, "--label")}
 
 
 _ACTION_OPTIONS: Final = (
-    click.argument("program", required=False),
+    click.argument("program", required=False, shell_complete=complete_programs),
     click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]..."),
     click.option(
-        "--feed", metavar="SESSION", help="Instead of a program: send something to this session."
+        "--feed",
+        metavar="SESSION",
+        shell_complete=complete_sessions,
+        help="Send something to this session instead of starting a program.",
     ),
     click.option(
-        "--signal", metavar="NAME", help="What it receives; without it, a conversation is told."
+        "--signal",
+        metavar="NAME",
+        help="With --feed: send this signal. Without it, the session gets a message, as with"
+        " `everhold send`.",
     ),
     click.option(
         "--value",
         metavar="JSON",
-        help="What is sent; without it, the moment or the event's payload.",
+        help="With --feed: what to send. Default: the time of the schedule, or the payload of the"
+        " event.",
     ),
-    click.option("--title", default="", help="What people call the sessions."),
-    click.option(
-        "--label", "labels", multiple=True, metavar="NAME=VALUE", help="To find them again."
-    ),
+    click.option("--title", metavar="TEXT", default="", help="The title of the sessions."),
+    new_label_option,
 )
 
 
 def add_action_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say what is to be done; the command is given them as one, `action`."""
+    """Adds the options of an action; the command gets them as one argument, `action`."""
     return gather_options(command, "action", ActionOptions, _ACTION_OPTIONS)
+
+
+def describe_action(action: Any) -> str:
+    """What a schedule or trigger does, in a few words."""
+    from everhold.schedules import Feed
+
+    if isinstance(action, Feed):
+        what = f"signal {action.signal}" if action.signal else "a message"
+        return f"send {what} to {action.session}"
+    start: Start = action
+    args = f" with {format_count(len(start.args), 'argument')}" if start.args else ""
+    return f"start {start.program.rpartition('/')[2]}{args}"
+
+
+# ---- arguments of programs
 
 
 def parse_json_or_text(value: str) -> JSON:
@@ -293,7 +370,7 @@ def parse_json_or_text(value: str) -> JSON:
 
 def build_call(program: Program[Any, Any], words: tuple[str, ...], file: str | None) -> Any:
     """A call of the program with the arguments of the command line."""
-    given = {} if file is None else _object(file)
+    given = {} if file is None else _read_json_object(file)
     with hint_parameters(program, given):
         given |= parse_arguments(program, words)
         call = program(**given)
@@ -303,28 +380,30 @@ def build_call(program: Program[Any, Any], words: tuple[str, ...], file: str | N
 
 @contextmanager
 def hint_parameters(program: Program[Any, Any], given: Mapping[str, Any]) -> Iterator[None]:
-    """Arguments that a program does not take are told with those that it does."""
+    """Adds the parameters of the program to errors about its arguments."""
     try:
         yield
     except (BadArguments, BadSetting) as error:
-        strange = [repr(name) for name in given if name not in program.signature.parameters]
+        unknown = [repr(name) for name in given if name not in program.signature.parameters]
         error.hint = (
-            f"It takes {_parameters(program)}{', not ' if strange else ''}{', '.join(strange)}."
+            f"It takes {_format_parameters(program)}{', not ' if unknown else ''}"
+            f"{', '.join(unknown)}."
         )
         raise
 
 
 def parse_arguments(program: Program[Any, Any], words: tuple[str, ...]) -> dict[str, Any]:
-    """`name=value` words as the program's arguments."""
+    """`name=value` words as arguments of the program."""
     return {
-        name: _valued(program, name, text) for name, text in parse_pairs(words, "argument").items()
+        name: _parse_argument(program, name, text)
+        for name, text in parse_pairs(words, "argument").items()
     }
 
 
-def _valued(program: Program[Any, Any], name: str, text: str) -> Any:
-    """A word as the parameter wants it: text where it takes text, else JSON if it is some."""
+def _parse_argument(program: Program[Any, Any], name: str, text: str) -> Any:
+    """The text itself if the parameter takes text, else its value as JSON, if it is JSON."""
     wanted = program.types.get(name, Any)
-    if str in (wanted, getattr(wanted, "__origin__", None)):  # also an annotated one
+    if str in (wanted, getattr(wanted, "__origin__", None)):  # `Annotated[str, …]` has an origin
         return text
     try:
         value = loads(text)
@@ -343,38 +422,23 @@ def _fits(value: Any, wanted: Any) -> bool:
     return True
 
 
-def _parameters(program: Program[Any, Any]) -> str:
-    shown = [_parameter(one, program.types) for one in program.signature.parameters.values()]
+def _format_parameters(program: Program[Any, Any]) -> str:
+    shown = [_format_parameter(one, program.types) for one in program.signature.parameters.values()]
     return ", ".join(shown) or "no arguments"
 
 
-def _parameter(one: Parameter, types: dict[str, Any]) -> str:
-    """A parameter as one writes it, with its plain type where it is annotated with more."""
+def _format_parameter(one: Parameter, types: dict[str, Any]) -> str:
+    """A parameter as in source code; `Annotated` types are shown without their metadata."""
     wanted = types.get(one.name, one.annotation)
     plain = wanted.__origin__ if hasattr(wanted, "__metadata__") else wanted
     return str(one.replace(annotation=plain)).replace(f": {plain!r}", f": {plain}")
 
 
-def _object(file: str) -> dict[str, Any]:
+def _read_json_object(file: str) -> dict[str, Any]:
     try:
         given = loads(read_text_argument(file, "--json-args"))
     except BadValue as error:
         raise BadSetting("--json-args", f"{file}: {error.reason}") from None
     if not isinstance(given, dict):
-        raise BadSetting("--json-args", f"{file} should hold a JSON object")
+        raise BadSetting("--json-args", f"{file} must hold a JSON object")
     return given
-
-
-def describe_action(action: Any) -> str:
-    """What is done, in a few words."""
-    from everhold.schedules import Feed
-
-    if isinstance(action, Feed):
-        return (
-            f"signal {action.signal} to {action.session}"
-            if action.signal
-            else f"tell {action.session}"
-        )
-    start: Start = action
-    args = f" with {format_count(len(start.args), 'argument')}" if start.args else ""
-    return f"{start.program.rpartition('/')[2]}{args}"

@@ -1,4 +1,4 @@
-"""`everhold outbox`: what people were told, or could not be."""
+"""`everhold outbox`: notifications about questions, and their delivery."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import click
 
 from everhold.cli.app import SubcommandGroup
 from everhold.cli.context import CommandRuntime, format_short_name, open_command_runtime
-from everhold.cli.options import add_common_options, invoke_default_command, make_usage_error
+from everhold.cli.options import (
+    add_common_options,
+    invoke_default_command,
+    make_usage_error,
+    optional_session_argument,
+)
 from everhold.cli.output import (
     format_ago,
     format_moment,
@@ -21,71 +26,74 @@ from everhold.cli.output import (
 if TYPE_CHECKING:
     from everhold.notify import OutboxEntry
 
-_SESSION = click.argument("session", metavar="[SESSION]", required=False)
-_TELLER = click.option("--teller", metavar="NAME", help="Only those of this teller.")
+_TELLER = click.option(
+    "--teller",
+    metavar="NAME",
+    help="Only notifications of this teller: a `tell` table of the settings.",
+)
 _ALL = click.option("--all", "everything", is_flag=True, help="Those of all sessions.")
 
 
 @click.group("outbox", cls=SubcommandGroup, invoke_without_command=True)
 @add_common_options
 def outbox_(database: str | None, as_json: bool) -> None:
-    """List what people were told, or could not be; tell them again."""
+    """List notifications and their state; send them again, or drop them."""
     invoke_default_command(list_notifications, database=database, as_json=as_json)
 
 
 @outbox_.command("list")
-@_SESSION
+@optional_session_argument
 @_TELLER
 @add_common_options
 def list_notifications(
     session: str | None, teller: str | None, database: str | None, as_json: bool
 ) -> None:
-    """List what was told or is going to be, in the order asked."""
+    """List notifications, in the order of their questions."""
     with open_command_runtime(database) as opened:
         _show(
             opened,
-            opened.runtime.notifications.list(_meant(opened, session), teller=teller),
+            opened.runtime.notifications.list(_find_session(opened, session), teller=teller),
             as_json,
-            "nothing was told",
+            "no notifications",
         )
 
 
 @outbox_.command("retry")
-@_SESSION
+@optional_session_argument
 @_TELLER
 @_ALL
 @add_common_options
 def retry_notifications(
     session: str | None, teller: str | None, everything: bool, database: str | None, as_json: bool
 ) -> None:
-    """Have people told again; whoever keeps the database open sends it."""
+    """Send notifications again; the next process that opens the database sends them."""
     _refuse_unnamed(session, everything)
     with open_command_runtime(database) as opened:
-        moved = opened.runtime.notifications.retry(_meant(opened, session), teller=teller)
-        _show(opened, moved, as_json, "nothing to tell again")
+        moved = opened.runtime.notifications.retry(_find_session(opened, session), teller=teller)
+        _show(opened, moved, as_json, "no notifications to send again")
 
 
 @outbox_.command("drop")
-@_SESSION
+@optional_session_argument
 @_TELLER
 @_ALL
 @add_common_options
 def drop_notifications(
     session: str | None, teller: str | None, everything: bool, database: str | None, as_json: bool
 ) -> None:
-    """Have people not told any more; the questions stay open."""
+    """Drop notifications that were not sent; the questions stay open."""
     _refuse_unnamed(session, everything)
     with open_command_runtime(database) as opened:
-        moved = opened.runtime.notifications.drop(_meant(opened, session), teller=teller)
-        _show(opened, moved, as_json, "nothing to drop")
+        moved = opened.runtime.notifications.drop(_find_session(opened, session), teller=teller)
+        _show(opened, moved, as_json, "no notifications to drop")
 
 
 def _refuse_unnamed(session: str | None, everything: bool) -> None:
     if (session is None) is not everything:
-        raise make_usage_error("say which SESSION, or --all")
+        raise make_usage_error("name a SESSION, or use --all")
 
 
-def _meant(opened: CommandRuntime, session: str | None) -> str | None:
+def _find_session(opened: CommandRuntime, session: str | None) -> str | None:
     return None if session is None else opened.session(session)
 
 

@@ -1,6 +1,4 @@
-"""The command line's output: words first, tables that fit the terminal, one JSON document where it
-was asked for.
-"""
+"""The output of commands: text, tables that fit the terminal, progress bars, statuses, and JSON."""
 
 from __future__ import annotations
 
@@ -37,28 +35,28 @@ if TYPE_CHECKING:
 
 #: Spaces between two columns.
 COLUMN_GAP: Final = 2
-#: Columns that a cell has at least, if it needs them.
+#: The least width of a cell that is wide enough to need it.
 MIN_COLUMN_WIDTH: Final = 8
-#: Columns of a terminal that has no room for more than what is needed.
+#: Below this width, a progress bar shows no remaining time.
 NARROW_TERMINAL: Final = 60
-#: Seconds of work for which no bar is shown.
+#: Work that takes less than this many seconds shows no progress bar.
 MOMENT: Final = 0.5
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def strip_controls(text: str) -> str:
-    """Text of a program or a model without what would steer the terminal."""
+    """Text without control characters, with which a program or model could change the terminal."""
     return _CONTROL.sub("�", text.replace("\r\n", "\n"))
 
 
 def format_line(text: str, limit: int = 0) -> str:
-    """Text on one line, and not longer than `limit`."""
+    """Text on one line, cut to `limit` characters; 0 means no limit."""
     flat = " ".join(strip_controls(text).split())
     return flat if not limit or len(flat) <= limit else flat[: limit - 1] + "…"
 
 
 def format_plain_value(value: JSON) -> str:
-    """A value as people read it: text as it is, the rest as JSON."""
+    """A value for people: text as it is, other values as JSON."""
     from everhold.wire import dump_wire_json
 
     return value if isinstance(value, str) else dump_wire_json(value)
@@ -70,7 +68,7 @@ class _Out:
 
 @contextmanager
 def reserve_stdout_for_json() -> Iterator[None]:
-    """Standard output for JSON alone: what programs, and what they start, print there goes to
+    """Keeps standard output for JSON. What programs and their child processes print there goes to
     standard error.
     """
     stream = sys.stdout
@@ -90,7 +88,7 @@ def reserve_stdout_for_json() -> Iterator[None]:
 
 
 def get_stdout() -> TextIO:
-    """Where what was asked for goes."""
+    """The stream for the result of a command."""
     return sys.stdout if _Out.stream is None else _Out.stream
 
 
@@ -103,9 +101,8 @@ def print_json(value: JSON) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, wide: Sequence[str]
 ) -> None:
-    """A table as wide as the terminal; the columns in `wide` share what the others leave.
-
-    Where the terminal is too narrow for that, each row has lines of its own.
+    """Prints a table as wide as the terminal. The columns in `wide` share the width that the others
+    leave. In a narrow terminal, each row takes several lines.
     """
     from rich.cells import cell_len
     from rich.console import Console
@@ -117,9 +114,9 @@ def print_table(
         max(cell_len(text) for text in (name, *texts))
         for name, *texts in zip(columns, *cells, strict=True)
     ]
-    widths = _widths(dict(zip(columns, needed, strict=True)), wide, console.width)
+    widths = _fit_widths(dict(zip(columns, needed, strict=True)), wide, console.width)
     if widths is None:
-        return _stacked(columns, cells, console.width)
+        return _print_stacked(columns, cells, console.width)
     grid = Table(box=None, pad_edge=False, header_style="dim", padding=(0, COLUMN_GAP, 0, 0))
     for name in columns:
         grid.add_column(name, no_wrap=True, overflow="ellipsis", width=widths[name])
@@ -131,12 +128,8 @@ def print_table(
     return None
 
 
-def _widths(needed: dict[str, int], wide: Sequence[str], room: int) -> dict[str, int] | None:
-    """How wide each column is: those in `wide` share what is left, and none takes more than it
-    needs.
-
-    None if they cannot have the least that each needs.
-    """
+def _fit_widths(needed: dict[str, int], wide: Sequence[str], room: int) -> dict[str, int] | None:
+    """The width of each column; None if there is not enough room for the columns in `wide`."""
     widths = {name: width for name, width in needed.items() if name not in wide}
     left = room - sum(widths.values()) - COLUMN_GAP * len(needed)
     if left < sum(min(needed[name], MIN_COLUMN_WIDTH) for name in wide):
@@ -147,9 +140,9 @@ def _widths(needed: dict[str, int], wide: Sequence[str], room: int) -> dict[str,
     return widths
 
 
-def _stacked(columns: Sequence[str], cells: list[list[str]], width: int) -> None:
-    """Rows for a narrow terminal: the first cell, and below it the others that are not empty, each
-    with its name.
+def _print_stacked(columns: Sequence[str], cells: list[list[str]], width: int) -> None:
+    """Prints rows for a narrow terminal: the first cell, and below it the other cells that are not
+    empty, each with the name of its column.
     """
     label = max(map(len, columns)) + COLUMN_GAP
     for first, *rest in cells:
@@ -161,10 +154,8 @@ def _stacked(columns: Sequence[str], cells: list[list[str]], width: int) -> None
 
 
 @contextmanager
-def show_progress(words: str, *, quiet: bool = False) -> Iterator[ProgressCallback | None]:
-    """A bar on standard error while something takes long; nothing where nobody looks, or for a
-    moment's work.
-    """
+def show_progress(text: str, *, quiet: bool = False) -> Iterator[ProgressCallback | None]:
+    """Progress bar on standard error; hidden without a terminal and for short work."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -175,9 +166,9 @@ def show_progress(words: str, *, quiet: bool = False) -> Iterator[ProgressCallba
     console = Console(stderr=True)
     percent = TextColumn("{task.percentage:>3.0f}%")
     left = [TimeRemainingColumn(compact=True)] if console.width >= NARROW_TERMINAL else []
-    width = min(40, max(console.width - len(words) - 20, 5))
-    bar = Bar(TextColumn(words), BarColumn(width), percent, *left, console=console, transient=True)
-    task = bar.add_task(words, total=None)
+    width = min(40, max(console.width - len(text) - 20, 5))
+    bar = Bar(TextColumn(text), BarColumn(width), percent, *left, console=console, transient=True)
+    task = bar.add_task(text, total=None)
     late = threading.Timer(MOMENT, bar.start)
     late.start()
     try:
@@ -193,7 +184,7 @@ def print_footer(database: str) -> None:
 
 
 def format_ago(moment: float, now: float | None = None) -> str:
-    """How long ago, in the largest unit that fits."""
+    """Time since a moment, in its largest unit: `3 hours ago`."""
     seconds = max((time.time() if now is None else now) - moment, 0)
     for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
         if seconds >= size:
@@ -203,7 +194,7 @@ def format_ago(moment: float, now: float | None = None) -> str:
 
 
 def format_moment(moment: float) -> str:
-    """A moment on the clock of whoever reads it."""
+    """A moment in the local time zone."""
     return (
         datetime.datetime.fromtimestamp(min(moment, LATEST))
         .astimezone()
@@ -217,21 +208,22 @@ def format_count(count: int, noun: str) -> str:
 
 
 def record_to_wire(record: Any, *names: str) -> dict[str, JSON]:
-    """A record as JSON, with the named moments in whole milliseconds as everywhere on the wire."""
+    """A record as JSON; the named times become whole milliseconds, as in all JSON output."""
     import msgspec
 
-    told: dict[str, JSON] = msgspec.to_builtins(record)
-    return told | {name: None if told[name] is None else int(told[name] * 1000) for name in names}
+    fields: dict[str, JSON] = msgspec.to_builtins(record)
+    times = {name: None if fields[name] is None else int(fields[name] * 1000) for name in names}
+    return fields | times
 
 
 # ---- statuses
 
 
 def report_status(status: Status, name: str, *, as_json: bool, terminal: bool) -> int:
-    """Tell where a session stands; returns how to exit.
+    """Prints the status of a session; returns the exit code.
 
-    What the program returned goes to standard output, and so do open questions (as JSON where
-    nobody is at a terminal); the line about the session goes to standard error.
+    The result of the program and the open questions go to standard output (without a terminal, the
+    questions are JSON). The line about the session goes to standard error.
     """
     from everhold.wire import status_exit_code, status_json
 
@@ -239,16 +231,16 @@ def report_status(status: Status, name: str, *, as_json: bool, terminal: bool) -
         print_json(status_json(status))
     else:
         click.secho(format_headline(status, name), err=True, bold=terminal)
-        _details(status, terminal)
+        _print_details(status, terminal)
     return int(status_exit_code(status))
 
 
-def _details(status: Status, terminal: bool) -> None:
+def _print_details(status: Status, terminal: bool) -> None:
     from everhold.wire import status_json
 
     match status:
         case Finished(outcome=Raised(traceback=lines)):
-            if lines.strip():  # what could not be begun has no frames
+            if lines.strip():  # a program that could not start has no frames
                 click.echo(strip_controls(lines.rstrip()), err=True)
         case Finished(outcome=Stopped()):
             pass
@@ -262,7 +254,7 @@ def _details(status: Status, terminal: bool) -> None:
 
 
 def format_headline(status: Status, name: str) -> str:
-    """One line about where a session stands."""
+    """One line about the status of a session."""
     match status:
         case Finished(outcome=Raised(error=error)):
             return f"failed · {name} · {format_line(error)}"
@@ -272,23 +264,23 @@ def format_headline(status: Status, name: str) -> str:
             return f"completed · {name}{format_cost(metrics)}"
         case Paused(queries=queries) if queries:
             return f"waiting · {name} · {format_count(len(queries), 'question')} open"
-        case Paused(until=until, waiting_for=words):
+        case Paused(until=until, waiting_for=names):
             moment = f" · until {format_moment(until)}" if until is not None else ""
-            return f"waiting · {name} · for {', '.join(words) or 'time'}{moment}"
+            return f"waiting · {name} · for {', '.join(names) or 'time'}{moment}"
         case Accepted(remaining=remaining):
             more = (
                 f"{format_count(remaining, 'question')} still open"
                 if remaining
-                else "ready to go on where its program is"
+                else "another process has its program and resumes it"
             )
             return f"accepted · {name} · {more}"
-        case Running(waiting_for=words):
-            return f"running · {name}" + (f" · {', '.join(words)}" if words else "")
+        case Running(waiting_for=names):
+            return f"running · {name}" + (f" · {', '.join(names)}" if names else "")
     raise AssertionError(status)
 
 
 def format_cost(metrics: dict[str, Any]) -> str:
-    """What models were asked and what that cost; nothing if none was."""
+    """Model calls and tokens of a session; empty if it made no model call."""
     auto = metrics["auto"]
     calls = auto["llm_calls"]
     tokens = auto["total_tokens"]["tokens"]
@@ -304,14 +296,14 @@ def format_question(query: OpenQuery, limit: int = 0) -> str:
 
 
 def format_asked_text(query: OpenQuery | Query) -> str:
-    """What is asked; a model may be asked to go on with what was said."""
+    """The text of a question. A model query may have only messages, and no text."""
     return query.prompt or query.name or ("a conversation" if query.kind is Kind.LLM else "")
 
 
 # ---- turns of a conversation
 
 
-NO_MODEL: Final = "no model answers here; give --model provider:name, or --answer-with a command"
+NO_MODEL: Final = "no model answers here; add --model PROVIDER:NAME or --answer-with COMMAND"
 
 
 def get_outcome_tag(turn: Turn) -> str:
@@ -319,7 +311,7 @@ def get_outcome_tag(turn: Turn) -> str:
 
 
 def format_turn(turn: Turn) -> str:
-    """What a turn that has ended says: its words, or how else it ended."""
+    """The text of a turn that has ended; without one, its outcome in brackets."""
     return (
         strip_controls(turn.text)
         if get_outcome_tag(turn) == "answered"
@@ -337,10 +329,10 @@ def print_waiting(queries: Iterable[OpenQuery], name: str, database_option: str)
     """Print open questions, and for each the command that answers it."""
     for query in queries:
         asked = f"{query.kind} {query.id}: {format_line(query.prompt or query.name, 200)}"
-        words = NO_MODEL if query.kind in MODEL_KINDS else asked
-        click.echo(f"waiting: {words}", err=True)
+        reason = NO_MODEL if query.kind in MODEL_KINDS else asked
+        click.echo(f"waiting: {reason}", err=True)
         click.echo(
-            f"answer it with: everhold answer {shlex.quote(name)} --query {query.id}"
+            f"to answer it: everhold answer {shlex.quote(name)} --query {query.id}"
             f"{database_option}",
             err=True,
         )

@@ -1,12 +1,6 @@
-"""Commands for packages of programs: `pkg` and its verbs. They are those of `packages/lua/api.py`.
+"""`everhold pkg`: packages of programs.
 
-Python packages are installed by pip, and only where somebody says `--python`: installing one runs
-what it is built with.
-
-Commands of `pkg` that look after packages and projects: doctor, repair, scaffold, init, update,
-migrate.
-
-Commands of `pkg` that say which Lua packages the user vouches for: trust, untrust, trusted.
+pip installs Python packages, and only with `--python`, because installing one runs its build code.
 """
 
 from __future__ import annotations
@@ -17,6 +11,7 @@ from typing import Any, Final
 import click
 
 from everhold.cli.app import SubcommandGroup
+from everhold.cli.candidates import complete_folders
 from everhold.cli.context import at_terminal, confirm, load_settings
 from everhold.cli.options import json_option, make_usage_error, parse_pairs
 from everhold.cli.output import format_count, print_json, print_table, strip_controls
@@ -27,37 +22,37 @@ from everhold.errors import NotAllowed, UnknownProgram
 @click.argument("package")
 @json_option
 def trust_pkg(package: str, as_json: bool) -> None:
-    """Let a Lua package run in everhold's own process, as it is now.
+    """Trust a Lua package: it runs in the process of everhold.
 
-    PACKAGE is the name of a package, its folder, or a .lua file. When one of its files changes it
-    is not trusted any more, and runs in a process of its own again, like every other.
+    PACKAGE is the name of a package, its folder, or a .lua file. The trust ends when one of its
+    files changes; the package then runs in a process of its own again, like all others.
     """
     from everhold.packages.lua.trust import trust_package
 
-    mark = trust_package(_package_path(package))
+    mark = trust_package(_find_package_path(package))
     if as_json:
         return print_json({"trusted": mark.path, "digest": mark.digest})
-    click.echo(f"trusted as it is now: {mark.path}")
+    click.echo(f"trusted until it changes: {mark.path}")
 
 
 @click.command("untrust")
 @click.argument("package")
 @json_option
 def untrust_pkg(package: str, as_json: bool) -> None:
-    """Trust a Lua package no longer; PACKAGE as for `pkg trust`."""
+    """Stop trusting a Lua package; PACKAGE as for `pkg trust`."""
     from everhold.packages.lua.trust import untrust_package
 
-    place = _package_path(package)
-    was = untrust_package(place)
+    place = _find_package_path(package)
+    was_trusted = untrust_package(place)
     if as_json:
-        return print_json({"untrusted": str(place.resolve()), "was_trusted": was})
-    click.echo(f"{'no longer trusted' if was else 'it was not trusted'}: {place.resolve()}")
+        return print_json({"untrusted": str(place.resolve()), "was_trusted": was_trusted})
+    click.echo(f"{'no longer trusted' if was_trusted else 'it was not trusted'}: {place.resolve()}")
 
 
 @click.command("trusted")
 @json_option
 def list_trusted_pkgs(as_json: bool) -> None:
-    """List the packages you trust, and which of them changed since."""
+    """List the packages that you trust, and which of them have changed."""
     from everhold.packages.lua.trust import list_trust_marks
 
     found = list_trust_marks()
@@ -65,19 +60,17 @@ def list_trusted_pkgs(as_json: bool) -> None:
         rows = [{"path": mark.path, "digest": mark.digest, "trusted": fits} for mark, fits in found]
         return print_json({"packages": rows})
     if not found:
-        click.echo("No package is trusted; all run in processes of their own.")
+        click.echo("No package is trusted; each runs in a process of its own.")
         return
     print_table(
-        ["package", "now"],
+        ["package", "state"],
         [[mark.path, "trusted" if fits else "changed: not trusted"] for mark, fits in found],
         wide=["package"],
     )
 
 
-def _package_path(package: str) -> Path:
-    """The folder or file that is meant; a name means what it does for `run`, and a folder of that
-    name if nothing.
-    """
+def _find_package_path(package: str) -> Path:
+    """The folder or file of a package. A name is resolved as by `run`, else as a folder."""
     from everhold.packages.catalog import find_named_program
     from everhold.packages.find import is_path_ref
     from everhold.programs.lua.program import LuaProgram
@@ -92,23 +85,26 @@ def _package_path(package: str) -> Path:
         raise
     if not isinstance(program, LuaProgram) or program.main is None:
         raise NotAllowed(
-            f"{package} is Python, and always runs here", "Only Lua packages are trusted or not."
+            f"{package} is a Python program", "Only Lua packages can be trusted or untrusted."
         )
     return program.main.parent if program.is_package else program.main
 
 
 project_option = click.option(
-    "--project", metavar="DIR", help="The project; without it, the nearest with an alc.toml."
+    "--project",
+    metavar="FOLDER",
+    shell_complete=complete_folders,
+    help="The project. Default: the nearest folder with an alc.toml.",
 )
 
-#: What to do about each finding, as one says it here.
-_ADVICE: Final = {
+#: The hint for each kind of problem.
+_FIXES: Final = {
     "installed_missing": (
         "everhold pkg repair {name}, or remove it: everhold pkg remove {name} --global"
     ),
     "incomplete_pkg": "everhold pkg repair {name}",
-    "symlink_dangling": "everhold pkg unlink {name}, then link the new place",
-    "path_missing": "put it back, or edit alc.toml (alc.local.toml)",
+    "symlink_dangling": "everhold pkg unlink {name}, then: everhold pkg link FOLDER",
+    "path_missing": "restore the folder, or edit alc.toml (alc.local.toml)",
     "pin_missing": "everhold pkg repair {name}, or everhold pkg update",
     "files_missing": "install it again: everhold pkg install --python",
 }
@@ -119,33 +115,33 @@ _ADVICE: Final = {
 @project_option
 @json_option
 def diagnose_pkg(name: str | None, project: str | None, as_json: bool) -> int:
-    """Say what is wrong with packages, and what to do about it."""
+    """Check packages, and print how to fix each problem."""
     from everhold.packages import distributions
     from everhold.packages.lua.doctor import doctor
     from everhold.wire import ExitCode
 
-    told = doctor(name, project)
+    report = doctor(name, project)
     if name is None:
-        told["python"] = distributions.check_distributions()
-    wrong = [one for key, found in told.items() if key != "healthy" for one in found]
+        report["python"] = distributions.check_distributions()
+    wrong = [one for key, found in report.items() if key != "healthy" for one in found]
     if as_json:
-        print_json(told)
+        print_json(report)
     else:
-        for one in told["healthy"]:
+        for one in report["healthy"]:
             click.echo(f"✓ {one['name']}")
         for one in wrong:
-            _tell(one)
+            _print_problem(one)
         if not wrong:
-            click.echo("Nothing is wrong.")
+            click.echo("no problems")
     return ExitCode.FAILED if wrong else ExitCode.OK
 
 
-def _tell(one: dict[str, Any]) -> None:
+def _print_problem(one: dict[str, Any]) -> None:
     missing = ", ".join(one.get("missing_subs") or one.get("missing") or [])
     click.secho(
         strip_controls(f"✗ {one['name']}: {one.get('reason') or f'missing: {missing}'}"), fg="red"
     )
-    click.echo(f"  hint: {_ADVICE[one['kind']].format(name=one['name'])}")
+    click.echo(f"  hint: {_FIXES[one['kind']].format(name=one['name'])}")
 
 
 @click.command("repair")
@@ -153,61 +149,68 @@ def _tell(one: dict[str, Any]) -> None:
 @project_option
 @json_option
 def repair_pkg(name: str | None, project: str | None, as_json: bool) -> int:
-    """Get again what is gone or incomplete, from where it came."""
+    """Restore missing or incomplete packages from their sources."""
     from everhold.packages.lua.doctor import repair
     from everhold.wire import ExitCode
 
-    told = repair(name, project)
-    left = [*told["unrepairable"], *told["failed"]]
+    report = repair(name, project)
+    left = [*report["unrepairable"], *report["failed"]]
     if as_json:
-        print_json(told)
+        print_json(report)
     else:
-        for one in told["repaired"]:
+        for one in report["repaired"]:
             click.echo(strip_controls(f"✓ {one['name']}, from {one['source']}"))
         for one in left:
-            _tell(one)
-        if not told["repaired"] and not left:
-            click.echo("Nothing is wrong.")
+            _print_problem(one)
+        if not report["repaired"] and not left:
+            click.echo("no problems")
     return ExitCode.FAILED if left else ExitCode.OK
 
 
 @click.command("scaffold")
 @click.argument("name")
-@click.option("--in", "folder", default=".", metavar="DIR", help="The folder in which it is made.")
-@click.option("--category", help="What kind of program it is.")
-@click.option("--description", help="What it is for, in one sentence.")
+@click.option(
+    "--in",
+    "folder",
+    default=".",
+    metavar="FOLDER",
+    shell_complete=complete_folders,
+    help="Where to create it. Default: the current folder.",
+)
+@click.option("--category", metavar="TEXT", help="Its category, such as reasoning.")
+@click.option("--description", metavar="TEXT", help="What it is for, in one sentence.")
 @json_option
 def scaffold_pkg(
     name: str, folder: str, category: str | None, description: str | None, as_json: bool
 ) -> None:
-    """Make a Lua package that runs, and a test for it that passes."""
+    """Create a Lua package that runs, and a test for it that passes."""
     from everhold.packages.lua.scaffold import scaffold
 
     told = scaffold(name, folder, category=category, description=description)
     if as_json:
         return print_json(told)
-    click.echo(f"made {told['path']}\nmade {told['test_path']}")
+    click.echo(f"created {told['path']}\ncreated {told['test_path']}")
 
 
 @click.command("init")
 @project_option
 @json_option
 def init_pkg_project(project: str | None, as_json: bool) -> None:
-    """Begin a list of the packages that a project needs: alc.toml."""
+    """Create an alc.toml, the list of the packages that a project needs."""
     from everhold.packages.lua.scaffold import init
 
     told = init(project)
     if as_json:
         return print_json(told)
-    click.echo(f"made {told['created']}")
-    click.secho(f"types for editors of Lua: {told['types_path']}", dim=True)
+    click.echo(f"created {told['created']}")
+    click.secho(f"types for Lua editors: {told['types_path']}", dim=True)
 
 
 @click.command("update")
 @project_option
 @json_option
 def update_pkg_project(project: str | None, as_json: bool) -> int:
-    """Resolve what alc.toml needs, and write alc.lock."""
+    """Resolve the packages of alc.toml, and write alc.lock."""
     from everhold.packages.lua.resolve import update
     from everhold.wire import ExitCode
 
@@ -225,7 +228,7 @@ def update_pkg_project(project: str | None, as_json: bool) -> int:
 @project_option
 @json_option
 def migrate_pkg_project(project: str | None, as_json: bool) -> None:
-    """Make an alc.toml of an old alc.lock."""
+    """Create an alc.toml from an old alc.lock."""
     from everhold.packages.lua.legacy_import import migrate
 
     told = migrate(project)
@@ -235,47 +238,51 @@ def migrate_pkg_project(project: str | None, as_json: bool) -> None:
         click.echo(f"Nothing to do: {told['reason']}.")
     else:
         click.echo(
-            f"made {told['alc_toml']}; the old lock is {told['backup']}\nNow: everhold pkg update"
+            f"created {told['alc_toml']}; the old lock is now {told['backup']}\n"
+            "Next: everhold pkg update"
         )
 
 
 python_option = click.option(
-    "--python", "is_python", is_flag=True, help="A Python package, by pip into this environment."
+    "--python",
+    "is_python",
+    is_flag=True,
+    help="A Python package, which pip installs into this environment.",
 )
 
 
 @click.group("pkg", cls=SubcommandGroup, invoke_without_command=True)
 @click.pass_context
 def pkg_(ctx: click.Context) -> None:
-    """Install, link, list, mend and trust packages of programs."""
+    """Install, link, list, repair and trust packages of programs."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_pkg)
 
 
 @pkg_.command("list")
-@click.option("--limit", default=0, metavar="N", help="At most so many; 0 means all.")
+@click.option("--limit", default=0, metavar="N", help="The most packages to list. Default: all.")
 @click.option(
     "--sort",
     default="-active,name",
     show_default=True,
     metavar="KEYS",
-    help="Keys; - before one turns it round.",
+    help="Sort by these keys; a - before a key reverses it.",
 )
 @click.option(
     "--filter",
     "filters",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Only those that say exactly this.",
+    help="Only packages with exactly this value. May be repeated.",
 )
 @click.option(
     "--field",
     "fields",
     multiple=True,
     metavar="KEY",
-    help="With --json: these keys of each, and no other.",
+    help="With --json: only these keys. May be repeated.",
 )
-@click.option("--full", is_flag=True, help="With --json: all that is known of each.")
+@click.option("--full", is_flag=True, help="With --json: all keys.")
 @project_option
 @json_option
 def list_pkg(
@@ -287,7 +294,7 @@ def list_pkg(
     project: str | None = None,
     as_json: bool = False,
 ) -> None:
-    """List the packages that are here, and which of them a name means."""
+    """List the installed and linked packages; for a name that several have, the active one."""
     from everhold.packages import distributions
     from everhold.packages.lua.listing import list_packages
     from everhold.packages.settings import PACKAGES_FOLDER
@@ -298,7 +305,7 @@ def list_pkg(
         project,
         limit=limit,
         sort=sort,
-        filter={key: _value(text) for key, text in parse_pairs(filters, "--filter").items()},
+        filter={key: _parse_filter(text) for key, text in parse_pairs(filters, "--filter").items()},
         fields=list(fields) or None,
         verbose="full" if full or not as_json else "summary",
         more=near,
@@ -306,14 +313,14 @@ def list_pkg(
     told["python"] = distributions.list_distributions()
     if as_json:
         return print_json(told)
-    _rows(told)
+    _print_packages(told)
 
 
-def _value(text: str) -> Any:
+def _parse_filter(text: str) -> Any:
     return {"true": True, "false": False}.get(text, text)
 
 
-def _rows(told: dict[str, Any]) -> None:
+def _print_packages(told: dict[str, Any]) -> None:
     rows = [
         (
             row["name"],
@@ -329,33 +336,39 @@ def _rows(told: dict[str, Any]) -> None:
         for row in told["python"]
     ]
     if rows:
-        print_table(("name", "version", "for", "is", "what it does"), rows, wide=("what it does",))
+        print_table(
+            ("name", "version", "scope", "source", "description"), rows, wide=("description",)
+        )
     else:
-        click.echo("No packages are installed. `everhold pkg install` takes a folder or a git URL.")
+        click.echo("no packages; to install some: everhold pkg install FOLDER_OR_GIT_URL")
     for warning in told.get("warnings", []):
         click.secho(f"warning: {warning}", fg="red", err=True)
-    click.secho(f"looked in {', '.join(path['path'] for path in told['search_paths'])}", dim=True)
+    click.secho(f"searched: {', '.join(path['path'] for path in told['search_paths'])}", dim=True)
 
 
 def _origin(row: dict[str, Any]) -> str:
     return "linked" if row.get("linked") else "installed"
 
 
-# ---- putting in
+# ---- install and link
 
 
 @pkg_.command("install")
 @click.argument("source")
-@click.option("--name", help="Another name than that of the folder or the repository.")
+@click.option(
+    "--name", metavar="TEXT", help="Its name. Default: the name of the folder or the repository."
+)
 @click.option("--rev", metavar="REV", help="A tag, a branch or a commit of the repository.")
 @click.option(
-    "--force", is_flag=True, help="Replace a package of that name that came from elsewhere."
+    "--force", is_flag=True, help="Replace a package of this name that has another source."
 )
 @click.option(
-    "--max-size", metavar="SIZE", help="Install up to this size without asking, such as 50MB."
+    "--max-size", metavar="SIZE", help="The largest size to install without asking, such as 50MB."
 )
 @click.option(
-    "--trust/--no-trust", default=None, help="Whether they may run in everhold's own process."
+    "--trust/--no-trust",
+    default=None,
+    help="Trust them, or not, without asking: trusted packages run in the process of everhold.",
 )
 @python_option
 @project_option
@@ -374,57 +387,63 @@ def install_pkg(
     """Install packages from a folder or a git repository, or update them.
 
     SOURCE is a folder, or the address of a repository: github.com/ana/debate, git@host:path,
-    file:///path. If there is an init.lua at its top it is one package, else each folder with an
-    init.lua is one. Nothing of a package is run.
+    file:///path. With an init.lua at its top it is one package, else each folder with an init.lua
+    is one. Installing runs no code of a package.
+
+    \b
+    everhold pkg install github.com/ana/debate --rev v2
+    everhold pkg install ./strategies
     """
     if is_python:
         if name or force or max_size is not None or trust is not None:
-            raise make_usage_error(
-                "--name, --force, --max-size and --trust are not for Python packages"
-            )
-        return _python(source, rev, linked=False, as_json=as_json)
+            raise make_usage_error("--python does not take --name, --force, --max-size or --trust")
+        return _install_python(source, rev, linked=False, as_json=as_json)
     from everhold.packages.lua.install import install
     from everhold.packages.settings import parse_size
 
     limit = None if max_size is None else parse_size(max_size, "--max-size")
-    accept = None if as_json or not at_terminal() else _accepted
+    accept = None if as_json or not at_terminal() else _confirm_size
     told = install(
-        _place(source), name, rev=rev, force=force, project=project, limit=limit, accept=accept
+        _make_source_absolute(source),
+        name,
+        rev=rev,
+        force=force,
+        project=project,
+        limit=limit,
+        accept=accept,
     )
     here = [*told["installed"], *told.get("updated", [])]
     if not as_json:
-        _say_installed(told)
-    told["trusted"] = _trusted(here, trust, may_ask=not as_json)
+        _print_installed(told)
+    told["trusted"] = _trust_installed(here, trust, may_ask=not as_json)
     if as_json:
         return print_json(told)
     if here and not told["trusted"]:
         click.echo(
-            "What is not trusted runs in a process of its own; see: everhold pkg trust --help"
+            "Untrusted packages run in a process of their own; see: everhold pkg trust --help"
         )
 
 
-def _accepted(size: int, limit: int) -> bool:
+def _confirm_size(size: int, limit: int) -> bool:
     from everhold.packages.settings import format_size
 
-    return click.confirm(
-        f"It takes {format_size(size)}, more than {format_size(limit)}. Install it?"
-    )
+    return click.confirm(f"It has {format_size(size)}, more than {format_size(limit)}. Install it?")
 
 
-def _place(source: str) -> str:
-    """A path from here as an absolute one, also if nothing is there; an address as it is."""
+def _make_source_absolute(source: str) -> str:
+    """A path as an absolute one, also if it does not exist; an address is unchanged."""
     path = Path(source).expanduser()
     is_path = source.startswith(("./", "../")) or source == ".." or (source and path.exists())
     return str(path.absolute()) if is_path else source
 
 
-def _say_installed(told: dict[str, Any]) -> None:
+def _print_installed(told: dict[str, Any]) -> None:
     words = {
         "installed": "installed",
         "updated": "updated",
-        "skipped": "skipped, because they came from elsewhere",
+        "skipped": "skipped, because the installed ones have another source",
         "skipped_symlinks": "skipped, because they are links",
-        "left_out": "left out, because they lead out of the package",
+        "left_out": "left out, because they point outside the package",
         "cards_installed": "cards",
         "scenarios_installed": "scenarios",
     }
@@ -437,23 +456,23 @@ def _say_installed(told: dict[str, Any]) -> None:
         click.secho(strip_controls(f"warning: {warning}"), fg="red", err=True)
 
 
-def _trusted(names: list[str], wanted: bool | None, *, may_ask: bool) -> list[str]:
-    """Trust them if the user says so: by an option, or when asked once."""
+def _trust_installed(names: list[str], wanted: bool | None, *, may_ask: bool) -> list[str]:
+    """Trusts packages if the user agrees, by an option or when asked."""
     from everhold.packages.lua.paths import get_alc_home
     from everhold.packages.lua.trust import trust_package
 
     if wanted is None and names and may_ask and at_terminal():
         wanted = click.confirm(
-            f"Do you trust {_few(names)}? What is trusted runs in everhold's own process."
+            f"Do you trust {_format_names(names)}? Trusted packages run in the process of everhold."
         )
     return [trust_package(get_alc_home().packages / name).path for name in names] if wanted else []
 
 
-def _few(names: list[str]) -> str:
+def _format_names(names: list[str]) -> str:
     return ", ".join(names) if len(names) < 4 else f"these {format_count(len(names), 'package')}"
 
 
-def _python(source: str, rev: str | None, *, linked: bool, as_json: bool) -> None:
+def _install_python(source: str, rev: str | None, *, linked: bool, as_json: bool) -> None:
     from everhold.packages import distributions
 
     told = distributions.install_distribution(source, rev=rev, linked=linked)
@@ -472,11 +491,13 @@ def _python(source: str, rev: str | None, *, linked: bool, as_json: bool) -> Non
 
 
 @pkg_.command("link")
-@click.argument("folder")
-@click.option("--name", help="Another name than that of the folder.")
-@click.option("--force", is_flag=True, help="Replace an installed package of that name.")
+@click.argument("folder", shell_complete=complete_folders)
+@click.option("--name", metavar="TEXT", help="Its name. Default: the name of the folder.")
+@click.option("--force", is_flag=True, help="Replace an installed package of this name.")
 @click.option(
-    "--variant", is_flag=True, help="Only for this project, on this machine: in alc.local.toml."
+    "--variant",
+    is_flag=True,
+    help="Link it only for this project on this machine, in alc.local.toml.",
 )
 @python_option
 @project_option
@@ -490,11 +511,11 @@ def link_pkg(
     project: str | None,
     as_json: bool,
 ) -> None:
-    """Use a folder as a package where it is; changes in it count at once."""
+    """Use a folder as a package where it is; changes in it take effect at once."""
     if is_python:
         if name or force or variant:
-            raise make_usage_error("--name, --force and --variant are not for Python packages")
-        return _python(folder, None, linked=True, as_json=as_json)
+            raise make_usage_error("--python does not take --name, --force or --variant")
+        return _install_python(folder, None, linked=True, as_json=as_json)
     from everhold.packages.lua.install import link
 
     told = link(
@@ -505,10 +526,10 @@ def link_pkg(
     for linked, target in told["targets"].items():
         click.echo(f"linked: {linked} is {strip_controls(target)}")
     if not told["linked"]:
-        click.echo(f"Nothing was changed: {told['alc_local_toml']} names it already.")
+        click.echo(f"nothing to do: {told['alc_local_toml']} has it already")
 
 
-# ---- taking away
+# ---- unlink and remove
 
 
 @pkg_.command("unlink")
@@ -516,7 +537,7 @@ def link_pkg(
 @project_option
 @json_option
 def unlink_pkg(name: str, project: str | None, as_json: bool) -> None:
-    """Take a link away; the folder that it leads to stays."""
+    """Remove a link; its folder stays."""
     from everhold.packages.lua.install import unlink
 
     told = unlink(name, project=project)
@@ -527,12 +548,17 @@ def unlink_pkg(name: str, project: str | None, as_json: bool) -> None:
 
 @pkg_.command("remove")
 @click.argument("name")
-@click.option("--global", "from_home", is_flag=True, help="Delete what was installed for you.")
 @click.option(
-    "--all", "from_all", is_flag=True, help="From the project and from what was installed for you."
+    "--global", "from_home", is_flag=True, help="Delete the package that is installed for you."
 )
-@click.option("--version", metavar="V", help="This version alone.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--all",
+    "from_all",
+    is_flag=True,
+    help="Remove it from the project, and delete the one that is installed for you.",
+)
+@click.option("--version", metavar="VERSION", help="Remove only this version.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
 @python_option
 @project_option
 @json_option
@@ -546,12 +572,12 @@ def remove_pkg(
     project: str | None,
     as_json: bool,
 ) -> None:
-    """Remove a package from the project's list, or delete what was installed."""
+    """Remove a package from the project, or delete an installed one."""
     from everhold.packages import distributions
     from everhold.packages.lua.install import remove
 
     if from_home and from_all:
-        raise make_usage_error("say --global or --all")
+        raise make_usage_error("give --global or --all, not both")
     if is_python or from_home or from_all:
         confirm(f"Delete {name}?", yes)
     scope = "all" if from_all else "global" if from_home else "project"

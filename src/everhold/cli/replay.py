@@ -1,14 +1,8 @@
-"""The journal is a tape: replay steps through a session without effects, diff shows where two of
-them part.
+"""The commands `replay` and `diff`: replaying a session, and comparing two sessions.
 
-A debugger that stops in one file only: the program's own, not the loop that runs it.
-
-`everhold replay --watch`: a session is replayed in a fresh process whenever the code that it ran
-is changed.
-
-The process that replays tells which files it had loaded; this one looks at them, and begins anew
-when one of them is another. Nothing is kept between two replays, so that what is shown is what the
-code on disk does.
+`replay --watch` replays in a new process after every change of the code, so that it always shows
+what the code on disk does. That process writes the list of the files that it has
+loaded; this one polls them.
 """
 
 from __future__ import annotations
@@ -29,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from everhold.cli.candidates import complete_sessions
 from everhold.cli.context import (
     CommandRuntime,
     at_terminal,
@@ -55,34 +50,34 @@ if TYPE_CHECKING:
     from everhold.ports.store import SessionRecord
 
 
-#: Seconds between two looks at the files.
+#: Seconds between two checks of the files.
 POLL_SECONDS: Final = 0.2
-#: What of the settings of Python the modules of others are in.
-_OTHERS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
+#: Names of the `sysconfig` paths whose modules are not the user's.
+_FOREIGN_PATHS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 
 FileStats = dict[str, tuple[int, int] | None]
 
 
-def watch_and_replay(words: list[str], program: Path) -> None:
-    """Run `everhold replay` with these words, and again after every change, until Ctrl-C."""
+def watch_and_replay(arguments: list[str], program: Path) -> None:
+    """Runs `everhold replay` with these arguments, and again after every change, until Ctrl-C."""
     files = {str(program)}
     try:
         while True:
-            before = stat_files(files)  # a change while it is replayed counts
-            found = _replayed(words)
+            before = stat_files(files)  # taken first, so that a change during the replay counts
+            found = _replay_in_process(arguments)
             files |= (
                 found if found is not None else {str(file) for file in program.parent.glob("*.py")}
             )
             before = {**stat_files(files), **before}
-            click.secho(f"watching {_told(files)}; Ctrl-C ends it", dim=True)
-            changed = _changed(before)
+            click.secho(f"watching {_format_files(files)}; Ctrl-C stops", dim=True)
+            changed = _wait_for_change(before)
             click.secho(f"\n{time.strftime('%H:%M:%S')} · {changed} has changed", fg="cyan")
     except KeyboardInterrupt:
         click.echo("")
 
 
 def find_program_file(ref: str, root: Path) -> Path:
-    """The file that a program's reference means: that of a path, or of a module below `root`."""
+    """The file of a program's reference, which is a path or a module below `root`."""
     place = ref.rpartition(":")[0]
     if place.endswith((".py", ".lua")):
         return Path(place).resolve()
@@ -90,19 +85,21 @@ def find_program_file(ref: str, root: Path) -> Path:
     return module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
 
 
-def _replayed(words: list[str]) -> set[str] | None:
-    """Replay in a fresh process; returns the files of the user's that it had loaded, None if it
-    could not load them.
-    """
+def _replay_in_process(arguments: list[str]) -> set[str] | None:
+    """Replays in a new process; returns the user's files that it loaded, None if it failed."""
     with tempfile.TemporaryDirectory(prefix="everhold-") as folder:
-        told = Path(folder) / "files"
-        command = [sys.executable, "-m", "everhold", "replay", *words, "--files-to", str(told)]
+        listing = Path(folder) / "files"
+        command = [
+            *(sys.executable, "-m", "everhold", "replay"),
+            *arguments,
+            *("--files-to", str(listing)),
+        ]
         subprocess.run(command, check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
-        return set(told.read_text(encoding="utf-8").splitlines()) if told.exists() else None
+        return set(listing.read_text(encoding="utf-8").splitlines()) if listing.exists() else None
 
 
-def _changed(before: FileStats) -> str:
-    """Wait until one of these files is another, or is there or gone; returns its name."""
+def _wait_for_change(before: FileStats) -> str:
+    """Waits until one of these files is changed, created or deleted; returns its name."""
     while True:
         time.sleep(POLL_SECONDS)
         now = stat_files(before)
@@ -112,7 +109,7 @@ def _changed(before: FileStats) -> str:
 
 
 def stat_files(files: Iterable[str]) -> FileStats:
-    """How files are now: when each was written, and its size; None for one that is not there."""
+    """The modification time and size of each file; None for one that does not exist."""
     found: FileStats = {}
     for file in files:
         try:
@@ -124,11 +121,11 @@ def stat_files(files: Iterable[str]) -> FileStats:
 
 
 def list_loaded_files() -> set[str]:
-    """The files of the modules in this process that are the user's own: neither Python's, nor
-    installed, nor ours.
-    """
+    """The files of the user's own modules in this process, without installed ones."""
     paths = sysconfig.get_paths()
-    others = [os.path.realpath(paths[name]) + os.sep for name in _OTHERS] + [_ours()]
+    others = [os.path.realpath(paths[name]) + os.sep for name in _FOREIGN_PATHS] + [
+        _get_own_folder()
+    ]
     found = set()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
@@ -139,13 +136,13 @@ def list_loaded_files() -> set[str]:
     return found
 
 
-def _ours() -> str:
+def _get_own_folder() -> str:
     import everhold
 
     return os.path.dirname(os.path.realpath(str(everhold.__file__))) + os.sep
 
 
-def _told(files: set[str]) -> str:
+def _format_files(files: set[str]) -> str:
     names = sorted(Path(file).name for file in files)
     return (
         format_line(", ".join(names), 60)
@@ -155,7 +152,7 @@ def _told(files: set[str]) -> str:
 
 
 class Debugger(pdb.Pdb):
-    """Stops at the first line of `file` that is run, and from then on as one steps."""
+    """Stops at the first executed line of one file, and steps only through that file."""
 
     def __init__(self, file: str) -> None:
         super().__init__(nosigint=True)
@@ -184,7 +181,7 @@ class Debugger(pdb.Pdb):
 
 
 def step_through(file: str, act: Callable[[], object]) -> None:
-    """Do something under the debugger; what a quit leaves half done is nobody's mistake."""
+    """Calls `act` under the debugger. Errors that follow from quitting it are ignored."""
     from everhold.programs.python import determinism_guard
 
     determinism_guard.configure_guard(mode="off")  # the debugger reads files, not the program
@@ -202,12 +199,12 @@ def step_through(file: str, act: Callable[[], object]) -> None:
 
 @click.command("replay")
 @session_argument
-@click.option("--at", type=int, metavar="N", help="Stop after this step; the newest by default.")
+@click.option("--at", type=int, metavar="N", help="Stop after this step. Default: the newest.")
 @click.option(
-    "--pdb", "debug", is_flag=True, help="Stop in the debugger as the program is handed step N."
+    "--pdb", "debug", is_flag=True, help="Stop in the debugger when the program gets step N."
 )
 @click.option(
-    "--watch", is_flag=True, help="Replay again, in a fresh process, whenever its code is changed."
+    "--watch", is_flag=True, help="Replay again, in a new process, when the code changes."
 )
 @click.option("--files-to", metavar="FILE", hidden=True)
 @add_common_options
@@ -220,19 +217,23 @@ def replay_(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """Run a program along its journal: nothing is asked or called."""
+    """Replay a session from its journal, without calls or questions.
+
+    \b
+    everhold replay refund-7 --at 3 --pdb
+    everhold replay refund-7 --watch
+    """
     if watch and (debug or as_json):
-        raise make_usage_error(
-            f"--watch does not go together with {'--pdb' if debug else '--json'}"
-        )
+        raise make_usage_error(f"--watch cannot be combined with {'--pdb' if debug else '--json'}")
     with open_command_runtime(database) as opened:
         record = opened.record(opened.session(session))
         last = record.head.n if at is None else at
         if not 0 <= last <= record.head.n:
             raise BadStep(record.birth.id, last, f"it has steps 0 to {record.head.n}")
         if debug:
-            _refuse_blind()
-            _stop_at(opened, record, last)
+            if not at_terminal():
+                raise make_usage_error("--pdb needs a terminal")
+            _debug_step(opened, record, last)
         elif not watch:
             _replay(opened, record, last, as_json, files_to)
     if watch:
@@ -243,11 +244,12 @@ def _replay(
     opened: CommandRuntime, record: SessionRecord, last: int, as_json: bool, files_to: str | None
 ) -> None:
     steps = reworded = 0
-    for one in _played(opened, record, last):
+    for one in _replay_deliveries(opened, record, last):
         if steps == 0 and files_to is not None:
-            _write_files(files_to)
+            files = "\n".join(sorted(list_loaded_files()))
+            Path(files_to).write_text(files, encoding="utf-8")
         if not as_json:
-            _tell(one)
+            _print_delivery(one)
         steps = steps + 1
         reworded = reworded + len(one.reworded)
     session_id = record.birth.id
@@ -255,25 +257,19 @@ def _replay(
         counts = {"steps": steps, "calls_made": 0, "reworded": reworded}
         return print_json({"database": opened.database, "session_id": session_id, **counts})
     name = format_short_name(session_id, record.birth.key)
-    click.secho(
-        f"{name} asks what it asked, over {format_count(steps, 'step')}; calls made: 0", bold=True
-    )
+    click.secho(f"{name} replays as recorded: {format_count(steps, 'step')}, 0 calls", bold=True)
     print_footer(opened.database)
 
 
-def _write_files(path: str) -> None:
-
-    Path(path).write_text("\n".join(sorted(list_loaded_files())), encoding="utf-8")
-
-
 def _watch(record: SessionRecord, at: int | None, database: str | None) -> None:
+    arguments = [record.birth.id, *(() if at is None else ("--at", str(at)))]
+    arguments += () if database is None else ("--database", database)
+    watch_and_replay(
+        arguments, find_program_file(record.birth.program, load_settings(database).root)
+    )
 
-    words = [record.birth.id, *(() if at is None else ("--at", str(at)))]
-    words += () if database is None else ("--database", database)
-    watch_and_replay(words, find_program_file(record.birth.program, load_settings(database).root))
 
-
-def _played(
+def _replay_deliveries(
     opened: CommandRuntime, record: SessionRecord, last: int
 ) -> Generator[ReplayedDelivery, None, None]:
     from everhold.engine.replay import replay_session
@@ -284,9 +280,9 @@ def _played(
             return
 
 
-def _tell(one: ReplayedDelivery) -> None:
+def _print_delivery(one: ReplayedDelivery) -> None:
     for answer in one.given.answers:
-        click.echo(f"{one.given.n:>4}  {answer.id} ← {format_line(_said(answer), 100)}")
+        click.echo(f"{one.given.n:>4}  {answer.id} ← {format_line(_format_answer(answer), 100)}")
     for query in one.reply.asked:
         click.echo(
             f"{one.given.n:>4}  {query.id} {query.kind}:"
@@ -294,11 +290,12 @@ def _tell(one: ReplayedDelivery) -> None:
         )
     for old, _ in one.reworded:
         click.secho(
-            f"      {old.id} was worded: {format_line(old.prompt or old.name, 100)}", fg="yellow"
+            f"      {old.id} was recorded as: {format_line(old.prompt or old.name, 100)}",
+            fg="yellow",
         )
     if one.reply.notes is not None and one.reply.notes.restart is not None:
         click.echo(
-            f"{one.given.n:>4}  begins again with"
+            f"{one.given.n:>4}  restarts with"
             f" {format_line(format_plain_value(one.reply.notes.restart.args), 100)}"
         )
     if one.reply.outcome is not None:
@@ -307,7 +304,7 @@ def _tell(one: ReplayedDelivery) -> None:
         click.echo(f"{one.given.n:>4}  {format_line(describe_outcome(one.reply.outcome), 100)}")
 
 
-def _said(answer: QueryAnswer) -> str:
+def _format_answer(answer: QueryAnswer) -> str:
     return (
         format_plain_value(answer.value)
         if answer.error is None
@@ -318,19 +315,14 @@ def _said(answer: QueryAnswer) -> str:
 # ---- in the debugger
 
 
-def _refuse_blind() -> None:
-    if not at_terminal():
-        raise make_usage_error("--pdb needs a terminal")
-
-
-def _stop_at(opened: CommandRuntime, record: SessionRecord, last: int) -> None:
-    """Replay up to the step before, then hand over step `last` under the debugger."""
+def _debug_step(opened: CommandRuntime, record: SessionRecord, last: int) -> None:
+    """Replays up to the step before `last`, and delivers `last` under the debugger."""
     from everhold.core.journal import split_at_last_restart
 
-    file = _file(opened, record)
-    steps = _played(opened, record, last)
-    begun = split_at_last_restart(record.deliveries[:last])[0]
-    for _ in range(last if begun is None else last - begun.n - 1):
+    file = _find_source_file(opened, record)
+    steps = _replay_deliveries(opened, record, last)
+    restart = split_at_last_restart(record.deliveries[:last])[0]
+    for _ in range(last if restart is None else last - restart.n - 1):
         next(steps, None)
     click.secho(
         f"step {last} of {format_short_name(record.birth.id, record.birth.key)} · n next line, c"
@@ -344,15 +336,15 @@ def _stop_at(opened: CommandRuntime, record: SessionRecord, last: int) -> None:
         steps.close()
 
 
-def _file(opened: CommandRuntime, record: SessionRecord) -> str:
-    """Where the program is written; raises if it is not here, or not in Python."""
+def _find_source_file(opened: CommandRuntime, record: SessionRecord) -> str:
+    """The source file of the program; raises if it is not found here, or not in Python."""
     from everhold.core.metrics import Metrics
     from everhold.programs.python.execution import PythonExecution
 
     execution = opened.host.begin(record.birth, Metrics())
     execution.drop()
     if not isinstance(execution, PythonExecution):
-        raise make_usage_error("--pdb is for programs in Python")
+        raise make_usage_error("--pdb needs a program in Python")
     return str(execution.program.body.__code__.co_filename)
 
 
@@ -360,11 +352,11 @@ def _file(opened: CommandRuntime, record: SessionRecord) -> str:
 
 
 @click.command("diff")
-@click.argument("one", metavar="SESSION")
-@click.argument("other", metavar="SESSION")
+@click.argument("one", metavar="SESSION", shell_complete=complete_sessions)
+@click.argument("other", metavar="SESSION", shell_complete=complete_sessions)
 @add_common_options
 def diff_(one: str, other: str, database: str | None, as_json: bool) -> int:
-    """Show where two sessions part, first difference first.
+    """Compare two sessions, first difference first.
 
     Exits with 1 if they differ.
     """
@@ -380,14 +372,14 @@ def diff_(one: str, other: str, database: str | None, as_json: bool) -> int:
             ]
             print_json({"database": opened.database, "same": not found, "differences": rows})
         else:
-            _tell_differences(names, found)
+            _print_differences(names, found)
             print_footer(opened.database)
         return ExitCode.FAILED if found else ExitCode.OK
 
 
-def _tell_differences(names: list[str], found: list[tuple[int, str, str, str]]) -> None:
+def _print_differences(names: list[str], found: list[tuple[int, str, str, str]]) -> None:
     if not found:
-        return click.echo(f"{names[0]} and {names[1]} say the same at every step")
+        return click.echo(f"{names[0]} and {names[1]} are the same at every step")
     width = max(map(len, names))
     for step, what, *values in found:
         click.secho(f"step {step} · {what}", fg="cyan")
@@ -397,7 +389,7 @@ def _tell_differences(names: list[str], found: list[tuple[int, str, str, str]]) 
 
 
 def diff_records(one: SessionRecord, other: SessionRecord) -> Iterator[tuple[int, str, str, str]]:
-    """What differs, step by step: the program, arguments, answers, questions, the end."""
+    """The differences, step by step: program, arguments, answers, questions, outcome."""
     from everhold.engine.journal_reader import read_steps
 
     if one.birth.program != other.birth.program or one.birth.version != other.birth.version:
@@ -413,7 +405,7 @@ def diff_records(one: SessionRecord, other: SessionRecord) -> Iterator[tuple[int
             yield 0, f"argument {name}", a, b
     steps = zip_longest(read_steps(one.deliveries), read_steps(other.deliveries))
     for index, pair in enumerate(steps):
-        first, second = (_lines(step) for step in pair)
+        first, second = (_describe_step(step) for step in pair)
         for what in dict.fromkeys([*first, *second]):
             a = first.get(what, "nothing")
             b = second.get(what, "nothing")
@@ -421,23 +413,23 @@ def diff_records(one: SessionRecord, other: SessionRecord) -> Iterator[tuple[int
                 yield index, what, a, b
 
 
-def _lines(step: JournalStep | None) -> dict[str, str]:
-    """The answers, questions and outcome of one step as text, by their names."""
+def _describe_step(step: JournalStep | None) -> dict[str, str]:
+    """The answers, questions and outcome of a step as text, by name."""
     from everhold.core.status import Raised, Returned, Stopped
 
     if step is None:
         return {}
-    lines = {f"answer to {one.answer.id}": _said(one.answer) for one in step.answered}
-    lines |= {f"question {query.id}": _words(query) for query in step.asked}
+    parts = {f"answer to {one.answer.id}": _format_answer(one.answer) for one in step.answered}
+    parts |= {f"question {query.id}": _describe_query(query) for query in step.asked}
     match step.notes.outcome:
         case Returned(value=value):
-            lines["the end"] = format_plain_value(value)
+            parts["outcome"] = format_plain_value(value)
         case Raised(error=error):
-            lines["the end"] = f"failed: {error}"
+            parts["outcome"] = f"failed: {error}"
         case Stopped(reason=reason):
-            lines["the end"] = f"cancelled: {reason}".removesuffix(": ")
-    return lines
+            parts["outcome"] = f"cancelled: {reason}".removesuffix(": ")
+    return parts
 
 
-def _words(query: Query) -> str:
+def _describe_query(query: Query) -> str:
     return f"{query.kind}: {query.prompt or query.name or format_plain_value(query.messages)}"

@@ -1,4 +1,4 @@
-"""Commands that make sessions move: run, retry, fork, and the demo."""
+"""The commands `run`, `retry` and `fork`."""
 
 from __future__ import annotations
 
@@ -7,50 +7,54 @@ from typing import Any
 
 import click
 
+from everhold.cli.candidates import complete_files, complete_run
 from everhold.cli.context import CommandRuntime, format_short_name, resolve_program
 from everhold.cli.options import (
     AnswerOptions,
-    Duration,
     add_answer_options,
     add_common_options,
     build_call,
     make_usage_error,
+    new_label_option,
     open_moving_runtime,
     parse_pairs,
     session_argument,
+    wait_option,
 )
 from everhold.cli.terminal import drive_until_blocked, report_on_interrupt
 from everhold.errors import UnknownProgram, UnknownSession
 
 
 @click.command("run")
-@click.argument("program", required=False)
+@click.argument("program", required=False, shell_complete=complete_run)
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option(
-    "--json-args", metavar="FILE", help="Arguments as a JSON object; - reads standard input."
+    "--json-args",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="Read the arguments from a file with a JSON object; - is standard input.",
 )
-@click.option("--key", help="Same key, same session: run it again and it goes on.")
 @click.option(
-    "--again", is_flag=True, help="Begin a new session if the one with this key was deleted."
+    "--key",
+    metavar="TEXT",
+    help="A name for the session. Running it again with the same key resumes the session.",
+)
+@click.option(
+    "--again",
+    is_flag=True,
+    help="With --key: start a new session if the one with this key was deleted.",
 )
 @click.option(
     "-c",
     "--continue",
-    "goes_on",
+    "resumes",
     is_flag=True,
-    help="Go on: PROGRAM may name a session; else its newest one.",
+    help="Resume a session: PROGRAM is a session, or a program whose newest session resumes."
+    " Default: the newest session.",
 )
-@click.option("--title", default="", help="What people call the session.")
-@click.option(
-    "--label",
-    "labels",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="To find it again; may be repeated.",
-)
-@click.option(
-    "--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes."
-)
+@click.option("--title", metavar="TEXT", default="", help="A title for the session.")
+@new_label_option
+@wait_option("How long to wait for timers and other processes. Default: until they are done.")
 @add_answer_options
 @add_common_options
 def run_(
@@ -59,39 +63,48 @@ def run_(
     json_args: str | None,
     key: str | None,
     again: bool,
-    goes_on: bool,
+    resumes: bool,
     title: str,
     labels: tuple[str, ...],
     wait: float | None,
-    who: AnswerOptions,
+    answerer: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
-    """Run a program, or go on with one that stopped.
+    """Run a program, or resume a session.
 
     PROGRAM is a name (`everhold programs` lists them), module:function, path/file.py:function, or a
-    Lua file. At a terminal you are asked what it asks; without one, its open questions are printed
-    as JSON and the exit code is 10.
+    Lua file. At a terminal, everhold asks you the questions of the program. Without one, it prints
+    the open questions as JSON and exits with 10.
+
+    \b
+    everhold run shop.py:refund order=7 --key refund-7
+    everhold run panel task="Tabs or spaces?" --model anthropic:claude-sonnet-4-6
+    everhold run -c refund-7
     """
-    if not goes_on and program is None:
-        raise make_usage_error("it needs a PROGRAM, or -c to go on with the last session")
-    with open_moving_runtime(database, who, makes=True) as opened:
-        if goes_on:
-            status = opened.runtime.status(_stopped(opened, database, program or "@last"))
+    if not resumes and program is None:
+        raise make_usage_error("PROGRAM is missing; to resume the newest session, use -c")
+    with open_moving_runtime(database, answerer, creates=True) as opened:
+        if resumes:
+            status = opened.runtime.status(
+                _find_session_to_resume(opened, database, program or "@last")
+            )
         else:
             found = resolve_program(database, program or "")
             call = build_call(found, arguments, json_args)
-            told = parse_pairs(labels, "--label")
+            label_values = parse_pairs(labels, "--label")
             since = time.time()
-            with report_on_interrupt(opened, lambda: _begun(opened, found.ref, since)):
+            with report_on_interrupt(
+                opened, lambda: _find_started_session(opened, found.ref, since)
+            ):
                 status = opened.runtime.start(
-                    call, key=key, title=title, labels=told, wait=wait, again=again
+                    call, key=key, title=title, labels=label_values, wait=wait, again=again
                 )
-        return drive_until_blocked(opened, status, wait=wait, as_json=as_json, tried=not goes_on)
+        return drive_until_blocked(opened, status, wait=wait, as_json=as_json, tried=not resumes)
 
 
-def _begun(opened: CommandRuntime, program: str, since: float) -> str | None:
-    """What people call the session of this program that moved last, if it did since a moment."""
+def _find_started_session(opened: CommandRuntime, program: str, since: float) -> str | None:
+    """The name of the newest session of this program that moved since a moment."""
     for info in opened.runtime.sessions(
         program=program, newer_than=time.time() - since + 1, limit=1
     ):
@@ -99,8 +112,8 @@ def _begun(opened: CommandRuntime, program: str, since: float) -> str | None:
     return None
 
 
-def _stopped(opened: CommandRuntime, database: str | None, name: str) -> str:
-    """The session that is meant by its name, else the newest one of the program of this name."""
+def _find_session_to_resume(opened: CommandRuntime, database: str | None, name: str) -> str:
+    """The session of this name, else the newest session of the program of this name."""
     try:
         return opened.session(name)
     except UnknownSession:
@@ -120,20 +133,21 @@ def _stopped(opened: CommandRuntime, database: str | None, name: str) -> str:
 
 @click.command("retry")
 @session_argument
-@click.option(
-    "--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes."
-)
+@wait_option("How long to wait for timers and other processes. Default: until they are done.")
 @add_answer_options
 @add_common_options
 def retry_(
     session: str,
     wait: float | None,
-    who: AnswerOptions,
+    answerer: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
-    """Go on from a failed session's last answer, with mended code."""
-    with open_moving_runtime(database, who) as opened:
+    """Retry a failed session from its last answer, with fixed code.
+
+    Recorded answers are kept, and errors among them too. To ask again, use `everhold fork --at N`.
+    """
+    with open_moving_runtime(database, answerer) as opened:
         session_id = opened.session(session)
         with report_on_interrupt(opened, lambda: opened.name(session_id)):
             status = opened.runtime.retry(session_id, wait=wait)
@@ -142,19 +156,25 @@ def retry_(
 
 @click.command("fork")
 @session_argument
-@click.option("--at", type=int, metavar="N", help="The last step to share; the newest by default.")
-@click.option("--answer", "answer", metavar="VALUE", help="Replace the answer given at that step.")
 @click.option(
-    "--query", "query_id", metavar="ID", help="Which answer, where several were given at once."
+    "--at",
+    type=int,
+    metavar="N",
+    help="The last step that both share; `everhold show` numbers them. Default: the newest.",
 )
-@click.option("--key", help="A key for the new session.")
+@click.option("--answer", metavar="VALUE", help="Replace the answer of that step.")
 @click.option(
-    "--again", is_flag=True, help="Use the key also if a session that had it was deleted."
+    "--query",
+    "query_id",
+    metavar="ID",
+    help="The answer to replace, if the step has several: q-3.",
 )
-@click.option("--title", default="", help="What people call the new session.")
+@click.option("--key", metavar="TEXT", help="A key for the new session.")
 @click.option(
-    "--wait", type=Duration(), metavar="S", help="Seconds to wait for timers and other processes."
+    "--again", is_flag=True, help="With --key: also if a session that had this key was deleted."
 )
+@click.option("--title", metavar="TEXT", default="", help="A title for the new session.")
+@wait_option("How long to wait for timers and other processes. Default: until they are done.")
 @add_answer_options
 @add_common_options
 def fork_(
@@ -166,19 +186,23 @@ def fork_(
     again: bool,
     title: str,
     wait: float | None,
-    who: AnswerOptions,
+    answerer: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
-    """Begin a session that shares the steps of another; change an answer."""
-    with open_moving_runtime(database, who) as opened:
+    """Start a session from a step of another; the answer may differ.
+
+    \b
+    everhold fork refund-7 --at 2 --answer "It arrived broken"
+    """
+    with open_moving_runtime(database, answerer) as opened:
         session_id = opened.session(session)
         if answer is None:
             status = opened.runtime.fork(
                 session_id, at=at, key=key, title=title, wait=wait, again=again
             )
         else:
-            at, value = _replacement(opened, session_id, at, query_id, answer)
+            at, value = _parse_replacement(opened, session_id, at, query_id, answer)
             status = opened.runtime.fork(
                 session_id,
                 at=at,
@@ -192,10 +216,10 @@ def fork_(
         return drive_until_blocked(opened, status, wait=wait, as_json=as_json)
 
 
-def _replacement(
+def _parse_replacement(
     opened: CommandRuntime, session_id: str, at: int | None, query_id: str | None, text: str
 ) -> tuple[int, Any]:
-    """The step (the last that has an answer, by default) and the new answer as its question wants
+    """The step, by default the last one with an answer, and the new answer as its question wants
     it.
     """
     from everhold.cli.terminal import parse_typed_answer

@@ -1,4 +1,4 @@
-"""The command `schedule`: what is started, or fed, when a moment comes round."""
+"""`everhold schedule`: programs that start, and sessions that are fed, at certain times."""
 
 from __future__ import annotations
 
@@ -38,21 +38,22 @@ def schedule_(database: str | None, as_json: bool) -> None:
 @schedule_.command("list")
 @add_common_options
 def list_schedules(database: str | None = None, as_json: bool = False) -> None:
-    """List the schedules: when, what, and what went wrong."""
+    """List schedules: when they fire, what they do, and their last session or problem."""
     with open_command_runtime(database) as opened:
         found = opened.runtime.schedules.list()
         if as_json:
             return print_json(
-                {"database": opened.database, "schedules": [_json(one) for one in found]}
+                {"database": opened.database, "schedules": [_to_json(one) for one in found]}
             )
         rows = [
-            (one.name, one.when, describe_action(one.do), _stands(one), _last(one)) for one in found
+            (one.name, one.when, describe_action(one.do), _format_next(one), _format_last(one))
+            for one in found
         ]
         if rows:
             print_table(("name", "when", "does", "next", "last"), rows, wide=("does", "last"))
         else:
             click.echo(
-                "no schedules; make one: everhold schedule add NAME PROGRAM --cron '0 3 * * *'"
+                "no schedules; to add one: everhold schedule add NAME FILE.py:PROGRAM --cron @daily"
             )
         print_footer(opened.database)
 
@@ -63,32 +64,38 @@ def list_schedules(database: str | None = None, as_json: bool = False) -> None:
 @click.option(
     "--cron",
     metavar="EXPR",
-    help="Five fields: minute hour day month weekday, or @daily and the like.",
+    help="When: minute hour day month weekday, or @hourly, @daily, @weekly, @monthly, @yearly.",
 )
-@click.option("--every", type=Duration(), help="Again and again after a pause: 90s, 15m, 12h.")
+@click.option("--every", type=Duration(), help="Repeat after this time: 90s, 15m, 12h.")
 @click.option(
     "--at",
     "moment",
     metavar="TIME",
-    help="Once: 2026-03-01T09:00, in --timezone unless it says its own.",
+    help="Once, at this time: 2026-03-01T09:00. In --timezone, unless it has an offset.",
 )
-@click.option("--timezone", default="UTC", show_default=True, help="Whose clock: Europe/Berlin.")
+@click.option(
+    "--timezone",
+    metavar="ZONE",
+    default="UTC",
+    show_default=True,
+    help="The time zone of --cron and --at: Europe/Berlin.",
+)
 @click.option(
     "--overlap",
     type=click.Choice(["allow", "skip", "queue"]),
     default="allow",
     show_default=True,
-    help="While the session before has not ended.",
+    help="If the previous session has not ended: start another, skip this time, or start after it.",
 )
 @click.option(
     "--catch-up",
     type=click.Choice(["one", "all", "none"]),
     default="one",
     show_default=True,
-    help="Moments that nobody was there for: the last one, all, or none.",
+    help="Times missed while no process was running: start for the last one, for all, or for none.",
 )
 @click.option(
-    "--give", default="", metavar="ARGUMENT", help="The argument that is given the moment."
+    "--give", default="", metavar="NAME", help="Pass the time to this argument of the program."
 )
 @add_common_options
 def add_schedule(
@@ -104,10 +111,17 @@ def add_schedule(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """Make a schedule, or change the one of this name."""
-    time = _when(cron, every, moment)
-    do, args = action.read(database, whole=not give)
-    with open_command_runtime(database, makes=True) as opened:
+    """Add a schedule, or replace the one of this name.
+
+    It starts PROGRAM, or with --feed sends something to a session.
+
+    \b
+    everhold schedule add nightly report.py:report team=red --cron "0 3 * * *"
+    everhold schedule add wake --feed support-ana --value '"Good morning"' --every 1d
+    """
+    time = _parse_when(cron, every, moment)
+    do, args = action.parse(database, whole=not give)
+    with open_command_runtime(database, creates=True) as opened:
         made = opened.runtime.schedules.add(
             name,
             time,
@@ -117,18 +131,18 @@ def add_schedule(
             give=give,
             overlap=overlap,
             catch_up=catch_up,
-            **action.told(),
+            **action.describe(),
         )
         if as_json:
-            return print_json({"database": opened.database, **_json(made)})
-        click.echo(f"{name}: {made.when}, next {_stands(made)}")
+            return print_json({"database": opened.database, **_to_json(made)})
+        click.echo(f"{name}: {made.when}, next {_format_next(made)}")
         print_footer(opened.database)
 
 
-def _when(cron: str | None, every: float | None, moment: str | None) -> Any:
+def _parse_when(cron: str | None, every: float | None, moment: str | None) -> Any:
     given = [one for one in (cron, every, moment) if one is not None]
     if len(given) != 1:
-        raise make_usage_error("say when, with one of --cron, --every and --at")
+        raise make_usage_error("say when: give one of --cron, --every and --at")
     if every is not None:
         return dates.timedelta(seconds=every)
     if moment is None:
@@ -136,17 +150,23 @@ def _when(cron: str | None, every: float | None, moment: str | None) -> Any:
     try:
         return dates.datetime.fromisoformat(moment)
     except ValueError:
-        raise make_usage_error(f"{moment!r} is no time; say 2026-03-01T09:00") from None
+        raise make_usage_error(f"{moment!r} is not a time; write 2026-03-01T09:00") from None
 
 
 @schedule_.command("next")
 @click.argument("name")
 @click.option(
-    "-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many."
+    "-n",
+    "--count",
+    type=click.IntRange(1, 1000),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="How many times to print.",
 )
 @add_common_options
 def list_next_times(name: str, count: int, database: str | None, as_json: bool) -> None:
-    """Say when a schedule comes round next."""
+    """Print when a schedule fires next."""
     with open_command_runtime(database) as opened:
         moments = opened.runtime.schedules.next_runs(name, count)
         if as_json:
@@ -159,25 +179,25 @@ def list_next_times(name: str, count: int, database: str | None, as_json: bool) 
 @click.argument("name")
 @add_common_options
 def pause_schedule(name: str, database: str | None, as_json: bool) -> None:
-    """Let a schedule rest until it is resumed."""
+    """Pause a schedule until it is resumed."""
     with open_command_runtime(database) as opened:
-        _tell(opened.runtime.schedules.pause(name), as_json)
+        _print_schedule(opened.runtime.schedules.pause(name), as_json)
 
 
 @schedule_.command("resume")
 @click.argument("name")
 @add_common_options
 def resume_schedule(name: str, database: str | None, as_json: bool) -> None:
-    """Let a schedule go on with its next moment."""
+    """Resume a schedule with its next time."""
     with open_command_runtime(database) as opened:
-        _tell(opened.runtime.schedules.resume(name), as_json)
+        _print_schedule(opened.runtime.schedules.resume(name), as_json)
 
 
 @schedule_.command("remove")
 @click.argument("name")
 @add_common_options
 def remove_schedule(name: str, database: str | None, as_json: bool) -> None:
-    """Forget a schedule; sessions that it has begun go on."""
+    """Remove a schedule; the sessions that it started stay."""
     with open_command_runtime(database) as opened:
         opened.runtime.schedules.remove(name)
         if as_json:
@@ -185,21 +205,21 @@ def remove_schedule(name: str, database: str | None, as_json: bool) -> None:
         click.echo(f"removed {name}")
 
 
-def _tell(schedule: Schedule, as_json: bool) -> None:
+def _print_schedule(schedule: Schedule, as_json: bool) -> None:
     if as_json:
-        return print_json(_json(schedule))
-    click.echo(f"{schedule.name}: {'next ' if schedule.next_at else ''}{_stands(schedule)}")
+        return print_json(_to_json(schedule))
+    click.echo(f"{schedule.name}: {'next ' if schedule.next_at else ''}{_format_next(schedule)}")
 
 
-def _json(schedule: Schedule) -> dict[str, JSON]:
+def _to_json(schedule: Schedule) -> dict[str, JSON]:
     return record_to_wire(schedule, "next_at", "last_at")
 
 
-def _stands(schedule: Schedule) -> str:
+def _format_next(schedule: Schedule) -> str:
     return format_moment(schedule.next_at) if schedule.next_at is not None else schedule.state
 
 
-def _last(schedule: Schedule) -> str:
+def _format_last(schedule: Schedule) -> str:
     if schedule.problem:
         return schedule.problem
     return "" if schedule.last_session is None else schedule.last_session[:SHORT_ID_LENGTH]

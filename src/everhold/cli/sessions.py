@@ -1,4 +1,4 @@
-"""Commands that look at sessions and change nothing."""
+"""The commands `sessions`, `show`, `inbox`, `usage` and `watch`. They change nothing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.cli.context import CommandRuntime, format_short_name, open_command_runtime
-from everhold.cli.options import Duration, add_common_options, parse_pairs, session_argument
+from everhold.cli.candidates import complete_kinds, complete_sessions
+from everhold.cli.context import format_short_name, open_command_runtime
+from everhold.cli.options import (
+    Duration,
+    add_common_options,
+    label_option,
+    parse_pairs,
+    program_option,
+    session_argument,
+    state_option,
+)
 from everhold.cli.output import (
     format_ago,
     format_asked_text,
@@ -29,34 +38,40 @@ from everhold.core.query import Query, QueryAnswer
 if TYPE_CHECKING:
     from everhold.core.codec import JSON
     from everhold.core.journal import DeliveryNotes
+    from everhold.core.status import Status
     from everhold.engine.journal_reader import JournalStep
     from everhold.ports.store import SessionRecord
 
 
 @click.command("sessions")
+@state_option("Only sessions in this state: running, paused, completed, failed or cancelled.")
+@program_option
+@label_option
 @click.option(
-    "--state", multiple=True, help="running, paused, completed, failed, cancelled; may be repeated."
+    "--older-than",
+    type=Duration(),
+    help="Only sessions that last moved longer ago: 90s, 15m, 12h, 30d.",
 )
-@click.option("--program", help="Only those of this program.")
 @click.option(
-    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label."
+    "--newer-than", type=Duration(), help="Only sessions that moved within this time: 12h."
 )
-@click.option("--older-than", type=Duration(), help="Not moved for so long: 90s, 15m, 12h, 30d.")
-@click.option("--newer-than", type=Duration(), help="Moved since.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
     default=50,
     metavar="N",
     show_default=True,
-    help="At most so many.",
+    help="The most sessions to list.",
 )
 @click.option(
-    "--after", metavar="SESSION", help="The next page: the last session of the one before."
+    "--after",
+    metavar="SESSION",
+    shell_complete=complete_sessions,
+    help="List the next page: the sessions after this one, the last of the page before.",
 )
 @add_common_options
 def sessions_(
-    state: tuple[str, ...],
+    states: tuple[str, ...],
     program: str | None,
     labels: tuple[str, ...],
     older_than: float | None,
@@ -66,10 +81,15 @@ def sessions_(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """List sessions, newest first."""
+    """List sessions, newest first.
+
+    \b
+    everhold sessions --state failed --newer-than 1d
+    everhold sessions --program shop.py:refund --label team=red
+    """
     with open_command_runtime(database) as opened:
         listed = opened.runtime.sessions(
-            state=list(state) or None,
+            state=list(states) or None,
             program=program,
             labels=parse_pairs(labels, "--label"),
             older_than=older_than,
@@ -90,21 +110,21 @@ def sessions_(
 
 def _row(info: Any) -> tuple[str, ...]:
     name = format_short_name(info.session_id, info.key)
-    program = _brief(info.program)
+    program = _strip_folders(info.program)
     return name, info.state, program, str(info.steps), format_ago(info.updated_at), info.title
 
 
-def _brief(program: str) -> str:
+def _strip_folders(program: str) -> str:
     """A program's reference without the folders."""
     return program.replace("\\", "/").rpartition("/")[2]
 
 
 @click.command("show")
 @session_argument
-@click.option("--full", is_flag=True, help="Questions and answers in full.")
+@click.option("--full", is_flag=True, help="Print questions and answers in full.")
 @add_common_options
 def show_(session: str, full: bool, database: str | None, as_json: bool) -> None:
-    """Show one session: what was asked, what was answered, how it ended."""
+    """Show a session: its questions, its answers, and how it ended."""
     with open_command_runtime(database) as opened:
         session_id = opened.session(session)
         record = opened.record(session_id)
@@ -114,15 +134,15 @@ def show_(session: str, full: bool, database: str | None, as_json: bool) -> None
             from everhold.wire import status_json
 
             steps = [_step_json(step) for step in read_steps(record.deliveries)]
-            told = {"database": opened.database, "session": _facts(record), "steps": steps}
-            return print_json({**told, "status": status_json(status)})
+            facts = {"database": opened.database, "session": _facts(record), "steps": steps}
+            return print_json({**facts, "status": status_json(status)})
         _show_facts(record)
         _show_steps(record, full)
         click.secho(
             f"\n{format_headline(status, format_short_name(session_id, record.birth.key))}",
             bold=True,
         )
-        _show_rest(opened, session_id, record)
+        _show_end(status, record)
         print_footer(opened.database)
 
 
@@ -150,8 +170,8 @@ def _facts(record: SessionRecord) -> dict[str, JSON]:
 def _step_json(step: JournalStep) -> dict[str, JSON]:
     import msgspec
 
-    told: dict[str, JSON] = msgspec.to_builtins(step.delivery)
-    return {**told, "at": int(step.at * 1000)}
+    fields: dict[str, JSON] = msgspec.to_builtins(step.delivery)
+    return {**fields, "at": int(step.at * 1000)}
 
 
 def _show_facts(record: SessionRecord) -> None:
@@ -180,8 +200,8 @@ def _show_steps(record: SessionRecord, full: bool) -> None:
 
     rows = []
     for step in read_steps(record.deliveries):
-        rows += [(str(step.n), *_exchange(one.query, one.answer)) for one in step.answered]
-        rows += [(str(step.n), "", "", words, "") for words in _noted(step.notes)]
+        rows += [(str(step.n), *_format_exchange(one.query, one.answer)) for one in step.answered]
+        rows += [(str(step.n), "", "", note, "") for note in _format_notes(step.notes)]
     if not rows:
         return
     click.echo()
@@ -189,43 +209,39 @@ def _show_steps(record: SessionRecord, full: bool) -> None:
         return print_table(
             ("step", "question", "kind", "asked", "answer"), rows, wide=("asked", "answer")
         )
-    for n, query_id, kind, prompt, said in rows:
+    for n, query_id, kind, prompt, text in rows:
         click.secho(" · ".join(part for part in (f"step {n}", query_id, kind) if part), fg="cyan")
-        click.echo(strip_controls(prompt) + (f"\n  → {strip_controls(said)}" if said else ""))
+        click.echo(strip_controls(prompt) + (f"\n  → {strip_controls(text)}" if text else ""))
 
 
-def _exchange(query: Query | None, answer: QueryAnswer) -> tuple[str, str, str, str]:
-    said = (
+def _format_exchange(query: Query | None, answer: QueryAnswer) -> tuple[str, str, str, str]:
+    text = (
         format_plain_value(answer.value)
         if answer.error is None
         else f"error: {answer.error.get('message')}"
     )
     if answer.expired:
-        said = f"{said} (nobody answered in time)"
-    who = f" (by {answer.by['user']})" if answer.by and answer.by.get("user") else ""
-    words = "" if query is None else format_asked_text(query)
-    return answer.id, str(query.kind) if query else "", words, said + who
+        text = f"{text} (no answer came in time)"
+    user = f" (by {answer.by['user']})" if answer.by and answer.by.get("user") else ""
+    asked = "" if query is None else format_asked_text(query)
+    return answer.id, str(query.kind) if query else "", asked, text + user
 
 
-def _noted(notes: DeliveryNotes) -> list[str]:
-    words = [f"{entry.level}: {entry.message}" for entry in notes.log]
-    words += ["timers fired"] * notes.fired + ["retried"] * notes.retry
-    words += (
-        []
-        if notes.restart is None
-        else [f"began again with {format_plain_value(notes.restart.args)}"]
-    )
-    return words + (
-        [f"cancelled: {notes.cancel}".removesuffix(": ")] if notes.cancel is not None else []
-    )
+def _format_notes(notes: DeliveryNotes) -> list[str]:
+    lines = [f"{entry.level}: {entry.message}" for entry in notes.log]
+    lines += ["timers fired"] * notes.fired + ["retried"] * notes.retry
+    if notes.restart is not None:
+        lines.append(f"restarted with {format_plain_value(notes.restart.args)}")
+    if notes.cancel is not None:
+        lines.append(f"cancelled: {notes.cancel}".removesuffix(": "))
+    return lines
 
 
-def _show_rest(opened: CommandRuntime, session_id: str, record: SessionRecord) -> None:
-    """Open questions, or why it failed."""
+def _show_end(status: Status, record: SessionRecord) -> None:
+    """Open questions, the result, or the error with its traceback."""
     from everhold.core.status import Finished, Paused, Raised
     from everhold.engine.journal_reader import index_queries
 
-    status = opened.runtime.status(session_id)
     if isinstance(status, Paused):
         for query in status.queries:
             click.echo(f"  {format_question(query)} ({format_ago(query.asked_at)})")
@@ -242,15 +258,20 @@ def _show_rest(opened: CommandRuntime, session_id: str, record: SessionRecord) -
 
 
 @click.command("inbox")
-@click.option("--kind", help="Only those of this kind, such as approval or input.")
-@click.option("--to", help="Only those addressed to somebody.")
+@click.option(
+    "--kind",
+    metavar="KIND",
+    shell_complete=complete_kinds,
+    help="Only questions of this kind: approval, input, llm, signal, and more.",
+)
+@click.option("--to", metavar="NAME", help="Only questions addressed to this person.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
     default=100,
     metavar="N",
     show_default=True,
-    help="At most so many.",
+    help="The most questions to list.",
 )
 @add_common_options
 def inbox_(
@@ -258,7 +279,7 @@ def inbox_(
 ) -> None:
     """List the open questions of all sessions, oldest first.
 
-    A conversation that waits to be told something asks nobody: --kind signal lists those.
+    A conversation that merely waits for input is not listed. To list those: --kind signal
     """
     with open_command_runtime(database) as opened:
         queries = opened.runtime.inbox(kind=kind, to=to, limit=limit)
@@ -272,7 +293,7 @@ def inbox_(
             return print_json({"database": opened.database, "queries": rows})
         if queries:
             names = {one.session_id: opened.name(one.session_id) for one in queries}
-            columns = ("session", "question", "kind", "asked", "words")
+            columns = ("session", "id", "kind", "asked", "question")
             rows_ = [
                 (
                     names[one.session_id],
@@ -283,7 +304,7 @@ def inbox_(
                 )
                 for one in queries
             ]
-            print_table(columns, rows_, wide=("words",))
+            print_table(columns, rows_, wide=("question",))
         else:
             click.echo("no open questions")
         print_footer(opened.database)
@@ -295,12 +316,14 @@ def inbox_(
     default="program",
     show_default=True,
     metavar="GROUP",
-    help="program, session, model or label:NAME.",
+    help="Group by program, session, model, or a label: label:team.",
 )
-@click.option("--newer-than", type=Duration(), help="Only sessions that moved since: 12h, 30d.")
+@click.option(
+    "--newer-than", type=Duration(), help="Only sessions that moved within this time: 12h, 30d."
+)
 @add_common_options
 def usage_(by: str, newer_than: float | None, database: str | None, as_json: bool) -> None:
-    """Add up what sessions cost in model calls and tokens."""
+    """Sum up the model calls and tokens of sessions."""
     with open_command_runtime(database) as opened:
         rows = opened.runtime.usage(by, newer_than=newer_than)
         names = [
@@ -309,19 +332,22 @@ def usage_(by: str, newer_than: float | None, database: str | None, as_json: boo
         columns = ("sessions", "llm_calls", "prompt_tokens", "response_tokens")
         counts = [[getattr(one, column) for column in columns] for one in rows]
         if as_json:
-            told = [
+            groups = [
                 {by: name, **dict(zip(columns, row, strict=True))}
                 for name, row in zip(names, counts, strict=True)
             ]
-            return print_json({"database": opened.database, "usage": told})
+            return print_json({"database": opened.database, "usage": groups})
         if rows:
             print_table(
                 (by, "sessions", "model calls", "prompt tokens", "answer tokens"),
-                [(_brief(name), *map(str, row)) for name, row in zip(names, counts, strict=True)],
+                [
+                    (_strip_folders(name), *map(str, row))
+                    for name, row in zip(names, counts, strict=True)
+                ],
                 wide=(by,),
             )
             calls = sum(one.llm_calls for one in rows)
-            click.echo(f"together {format_count(calls, 'model call')}")
+            click.echo(f"total: {format_count(calls, 'model call')}")
         else:
             click.echo("no sessions")
         print_footer(opened.database)
@@ -334,12 +360,15 @@ def usage_(by: str, newer_than: float | None, database: str | None, as_json: boo
     type=Duration(),
     default=0.3,
     show_default=True,
-    metavar="S",
-    help="Seconds between two looks.",
+    metavar="TIME",
+    help="How often to read the session.",
 )
 @add_common_options
 def watch_(session: str, every: float, database: str | None, as_json: bool) -> int:
-    """Follow a session until it ends: each step as it lands."""
+    """Follow a session until it ends: each step as it is recorded.
+
+    The exit code is that of `everhold run`: 0 if the session completes.
+    """
     from everhold.core.status import Finished
     from everhold.engine.journal_reader import JournalReader
     from everhold.wire import status_exit_code, status_json
@@ -348,27 +377,27 @@ def watch_(session: str, every: float, database: str | None, as_json: bool) -> i
         session_id = opened.session(session)
         name = opened.name(session_id)
         reader = JournalReader()
-        told: JSON = None
+        last: JSON = None
         while True:
             record = opened.record(session_id, since=reader.next_n)
             for step in reader.read(record.deliveries):
-                _tell_step(step, as_json)
+                _print_step(step, as_json)
             status = opened.runtime.status(session_id)
             now = status_json(status) if as_json else format_headline(status, name)
-            if now != told:
-                told = now
+            if now != last:
+                last = now
                 print_json(now) if as_json else click.secho(now, bold=True)
             if isinstance(status, Finished):
                 return int(status_exit_code(status))
             time.sleep(every)
 
 
-def _tell_step(step: JournalStep, as_json: bool) -> None:
+def _print_step(step: JournalStep, as_json: bool) -> None:
     if as_json:
         return print_json(_step_json(step))
     for one in step.answered:
-        said = _exchange(None, one.answer)[3]
-        click.echo(f"{step.n:>4}  {one.answer.id} ← {format_line(said, 100)}")
+        text = _format_exchange(None, one.answer)[3]
+        click.echo(f"{step.n:>4}  {one.answer.id} ← {format_line(text, 100)}")
     for query in step.asked:
         click.echo(
             f"{step.n:>4}  {query.id} {query.kind}: {format_line(format_asked_text(query), 100)}"

@@ -1,8 +1,9 @@
 """A session at the terminal: asks the person its questions, and drives it until it ends or waits.
 
+In an answer, lines that begin with a colon are commands:
 
-:e            write the answer in an editor          :f FILE       take it from a file
-:error TEXT   answer with an error                   :quit         leave; the session stays as it is
+:e            write the answer in an editor      :f FILE   read the answer from a file
+:error TEXT   answer with an error               :quit     leave; the session is kept
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from everhold.cli.output import format_headline, format_moment, report_status, s
 from everhold.core.codec import JSON
 from everhold.core.query import KINDS, MODEL_KINDS, Kind, Query
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Running, Status
-from everhold.errors import AnswerConflict, AnswerRefused, BadValue, QueryClosed
+from everhold.errors import AnswerConflict, AnswerRefused, BadSetting, BadValue, QueryClosed
 from everhold.wire import add_database_option
 
 if TYPE_CHECKING:
@@ -31,51 +32,49 @@ _NO = frozenset({"no", "n", "false"})
 _HELP = ":e editor  :f FILE  :error TEXT  :quit"
 
 
+# ---- asking a person
+
+
 class PromptQuit(Exception):
-    """The person leaves; the session stays as it is."""
+    """The person left with `:quit` or Ctrl-D; the session is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedAnswer:
-    """What the person said: a value, or an error instead of one."""
+    """What the person typed: a value, or an error instead of one."""
 
     value: JSON = None
     error: str | None = None
 
 
 def prompt_for_answer(query: OpenQuery, name: str) -> TypedAnswer:
-    """Show a question and read its answer; raises `PromptQuit`."""
-    _editable()
-    _show(query, name)
+    """Shows a question and reads its answer; raises `PromptQuit`."""
+    with suppress(ImportError):  # Python may be built without it
+        import readline  # noqa: F401  (loading it makes the arrow keys work)
+    _show_question(query, name)
     while True:
-        text = _line("yes or no> ") if KINDS[query.kind].verdict else _lines()
+        text = _read_line("yes or no> ") if KINDS[query.kind].verdict else _read_lines()
         try:
-            spoken = _command(text) if text.startswith(":") else text
-            if spoken is not None:
-                return (
-                    spoken
-                    if isinstance(spoken, TypedAnswer)
-                    else TypedAnswer(parse_typed_answer(query.query, spoken))
-                )
+            typed = _run_prompt_command(text) if text.startswith(":") else text
+            if isinstance(typed, TypedAnswer):
+                return typed
+            if typed is not None:
+                return TypedAnswer(parse_typed_answer(query.query, typed))
         except AnswerRefused as refused:
             click.secho(str(refused), fg="red", err=True)
 
 
 def parse_typed_answer(query: Query, text: str) -> JSON:
-    """Words as the value that the question wants: yes and no for a boolean, JSON where there is a
-    schema.
-    """
-    if query.schema is None or query.schema.get("type") == "string":
-        return text
-    if query.schema.get("type") == "boolean":
+    """The value of a typed answer: true or false for `yes` or `no`, else the text itself."""
+    if query.schema is not None and query.schema.get("type") == "boolean":
         word = text.strip().lower()
         if word not in _YES | _NO:
             raise AnswerRefused("answer", "yes or no", repr(text))
         return word in _YES
-    return text  # the door reads it as JSON
+    return text  # where the question has another schema, the runtime reads the text as JSON
 
 
-def _show(query: OpenQuery, name: str) -> None:
+def _show_question(query: OpenQuery, name: str) -> None:
     facts = [str(query.kind), query.id, name]
     if query.kind is Kind.LLM:
         facts.append(f"at most {query.max_tokens} tokens")
@@ -92,22 +91,16 @@ def _show(query: OpenQuery, name: str) -> None:
     if query.schema is not None and not KINDS[query.kind].verdict:
         from everhold.wire import dump_wire_json
 
-        click.secho(f"it should fit {dump_wire_json(query.schema)}", dim=True)
+        click.secho(f"the answer must match {dump_wire_json(query.schema)}", dim=True)
     click.secho(
         _HELP if KINDS[query.kind].verdict else f"an empty line ends the answer  {_HELP}",
         dim=True,
     )
 
 
-def _editable() -> None:
-    """Let the arrow keys work in what is typed, where Python was built with that."""
-    with suppress(ImportError):
-        import readline  # noqa: F401  (loading it is enough)
-
-
-def _lines() -> str:
+def _read_lines() -> str:
     """Several lines, up to an empty one."""
-    first = _line("> ")
+    first = _read_line("> ")
     if first.startswith(":"):
         return first
     lines = [first]
@@ -119,7 +112,7 @@ def _lines() -> str:
     return "\n".join(lines).rstrip("\n")
 
 
-def _line(prompt: str) -> str:
+def _read_line(prompt: str) -> str:
     while True:
         try:
             text = input(prompt)
@@ -130,9 +123,9 @@ def _line(prompt: str) -> str:
             return text
 
 
-def _command(text: str) -> TypedAnswer | str | None:
-    """Do what a line that begins with a colon says: an error, or the words of the answer. None asks
-    again.
+def _run_prompt_command(text: str) -> TypedAnswer | str | None:
+    """Runs a line that begins with a colon. Returns an error, or the text of the answer; None means
+    that the person is asked again.
     """
     word, _, rest = text.strip().partition(" ")
     match word:
@@ -141,15 +134,15 @@ def _command(text: str) -> TypedAnswer | str | None:
         case ":error" if rest.strip():
             return TypedAnswer(error=rest.strip())
         case ":f" if rest:
-            return _file(rest)
+            return _read_answer_file(rest)
         case ":e":
-            return _edited()
-    wrong = "needs more" if word in (":f", ":error") else "is not known here"
-    click.secho(f"{word} {wrong}; there are {_HELP}", fg="red", err=True)
+            return _read_from_editor()
+    problem = "needs an argument" if word in (":f", ":error") else "is not a command here"
+    click.secho(f"{word} {problem}: {_HELP}", fg="red", err=True)
     return None
 
 
-def _edited() -> str | None:
+def _read_from_editor() -> str | None:
     try:
         text = click.edit("", require_save=False)
     except click.ClickException as error:
@@ -158,9 +151,7 @@ def _edited() -> str | None:
     return text.rstrip("\n") if text and text.strip() else None
 
 
-def _file(path: str) -> str | None:
-    from everhold.errors import BadSetting
-
+def _read_answer_file(path: str) -> str | None:
     try:
         return read_text_argument(path.strip(), ":f").rstrip("\n")
     except BadSetting as error:
@@ -180,41 +171,39 @@ def drive_until_blocked(
     talks: bool = True,
     tried: bool = False,
 ) -> int:
-    """Go on until the session has ended, or nobody here can answer; tell where it stands, and how
-    to go on.
+    """Drives a session until it has ended, or waits for an answer that neither a model nor the
+    person here gives. Prints its status and the next command; returns the exit code.
 
-    `tried` says that no model here could answer what is open.
+    With `tried`, the models here have already failed to answer the open questions.
     """
     name = opened.name(status.session_id)
     talks = talks and at_terminal() and not as_json
     with report_on_interrupt(opened, lambda: name):
         try:
-            known = _for_models(status) if tried else set()
-            status = _carried(opened, status, wait=wait, talks=talks, name=name, tried=known)
+            known = _list_model_queries(status) if tried else set()
+            status = _drive(opened, status, wait=wait, talks=talks, name=name, tried=known)
         except PromptQuit:
             status = opened.runtime.status(status.session_id)
     code = report_status(status, name, as_json=as_json, terminal=at_terminal())
     if not as_json:
-        _what_next(opened, status, name)
+        _print_next_command(opened, status, name)
     return code
 
 
 @contextmanager
 def report_on_interrupt(opened: CommandRuntime, name: Callable[[], str | None]) -> Iterator[None]:
-    """After Ctrl-C, say that the session is kept and how to go on; `name` knows it, or that there
-    is none yet.
-    """
+    """On Ctrl-C, prints how to resume the session; `name` returns None if there is none yet."""
     try:
         yield
     except KeyboardInterrupt:
         click.echo("", err=True)
         found = name()
         if found is not None:
-            _how_to_go_on(opened, found)
+            _print_resume_command(opened, found)
         raise
 
 
-def _carried(
+def _drive(
     opened: CommandRuntime,
     status: Status,
     *,
@@ -226,37 +215,37 @@ def _carried(
     while not isinstance(status, Finished):
         if isinstance(status, Accepted):
             if not status.remaining and wait == 0:
-                return status  # its program is elsewhere
+                return status  # another process has its program
             status = opened.runtime.status(status.session_id)
             continue
         if not isinstance(status, Paused) or not status.queries:
             if wait is None and isinstance(status, Running):
-                opened.ask(lambda runtime, which=status.session_id: _goes_on(runtime, which))  # type: ignore[misc]
+                opened.ask(lambda runtime, which=status.session_id: _check_resumes(runtime, which))  # type: ignore[misc]
             if wait is None and talks:
                 click.secho(format_headline(status, name), dim=True, err=True)
             status = opened.runtime.wait(status.session_id, wait)
             if wait is not None and not (isinstance(status, Paused) and status.queries):
                 return status
             continue
-        if _for_models(status) - tried:  # what a model could not answer, it is not asked again
-            tried = tried | _for_models(status)
+        if _list_model_queries(status) - tried:  # each question is sent to a model only once
+            tried = tried | _list_model_queries(status)
             status = opened.runtime.move(status)
         elif talks:
-            status = _by_person(opened, status.queries[0], name)
+            status = _answer_by_person(opened, status.queries[0], name)
         else:
             return status
     return status
 
 
-def _for_models(status: Status) -> set[str]:
+def _list_model_queries(status: Status) -> set[str]:
     """The open questions that a model may answer."""
-    open_ = status.queries if isinstance(status, Paused) else ()
-    return {query.id for query in open_ if query.kind in MODEL_KINDS and query.to is None}
+    queries = status.queries if isinstance(status, Paused) else ()
+    return {query.id for query in queries if query.kind in MODEL_KINDS and query.to is None}
 
 
-async def _goes_on(runtime: Runtime, session_id: str) -> None:
-    """Raise why a session that nobody works on cannot go on here: to wait for it would take for
-    ever.
+async def _check_resumes(runtime: Runtime, session_id: str) -> None:
+    """Raises the reason if a session that no process works on cannot resume here, because waiting
+    for it would never end.
     """
     from everhold.engine.live_session import rebuild_session
 
@@ -265,13 +254,13 @@ async def _goes_on(runtime: Runtime, session_id: str) -> None:
         (await rebuild_session(record, runtime.engine.host)).drop()
 
 
-def _by_person(opened: CommandRuntime, query: OpenQuery, name: str) -> Status:
+def _answer_by_person(opened: CommandRuntime, query: OpenQuery, name: str) -> Status:
     while True:
-        spoken = prompt_for_answer(query, name)
+        typed = prompt_for_answer(query, name)
         try:
-            if spoken.error is not None:
-                return opened.runtime.answer(query, error=spoken.error, by=describe_user())
-            return opened.runtime.answer(query, spoken.value, by=describe_user())
+            if typed.error is not None:
+                return opened.runtime.answer(query, error=typed.error, by=describe_user())
+            return opened.runtime.answer(query, typed.value, by=describe_user())
         except (AnswerRefused, BadValue) as refused:
             click.secho(str(refused), fg="red", err=True)
         except (AnswerConflict, QueryClosed) as late:
@@ -279,24 +268,23 @@ def _by_person(opened: CommandRuntime, query: OpenQuery, name: str) -> Status:
             return opened.runtime.status(query.session_id)
 
 
-def _what_next(opened: CommandRuntime, status: Status, name: str) -> None:
-    """How to go on, unless the session has come to its end."""
+def _print_next_command(opened: CommandRuntime, status: Status, name: str) -> None:
     if not isinstance(status, Finished):
-        _how_to_go_on(opened, name)
-    elif isinstance(status.outcome, Raised) and not _forgets(opened):
+        _print_resume_command(opened, name)
+    elif isinstance(status.outcome, Raised) and not _is_in_memory(opened):
         moves = opened.runtime.explain(status.session_id).moves
-        click.secho(add_database_option(moves[0], opened.place), dim=True, err=True)
+        click.secho(add_database_option(moves[0], opened.database_option), dim=True, err=True)
 
 
-def _how_to_go_on(opened: CommandRuntime, name: str) -> None:
-    again = f"the session is kept; go on with: everhold run -c {shlex.quote(name)}{opened.place}"
-    click.secho(
-        "the session is not kept: its database was in memory" if _forgets(opened) else again,
-        dim=True,
-        err=True,
+def _print_resume_command(opened: CommandRuntime, name: str) -> None:
+    command = f"everhold run -c {shlex.quote(name)}{opened.database_option}"
+    text = (
+        "the session is not kept: its database was in memory"
+        if _is_in_memory(opened)
+        else f"the session is kept; to resume it: {command}"
     )
+    click.secho(text, dim=True, err=True)
 
 
-def _forgets(opened: CommandRuntime) -> bool:
-    """Whether the database ends with this command."""
+def _is_in_memory(opened: CommandRuntime) -> bool:
     return opened.database.startswith("memory:")

@@ -1,9 +1,5 @@
-"""Commands that take sessions elsewhere, and that ask whether they would go on: export, import,
-check.
-
-A session as a test: one file of JSON, and one of Python that replays it.
-
-Taking over what algocline left: `everhold import --algocline HOME`.
+"""The commands `export`, `import` and `check`: files of sessions, sessions as tests, data of
+algocline, and replaying sessions with the present code.
 """
 
 from __future__ import annotations
@@ -16,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from everhold.cli.candidates import complete_files, complete_folders
 from everhold.cli.context import (
     SHORT_ID_LENGTH,
     CommandRuntime,
@@ -23,7 +20,15 @@ from everhold.cli.context import (
     open_command_runtime,
     override_hint,
 )
-from everhold.cli.options import add_common_options, make_usage_error, parse_pairs
+from everhold.cli.options import (
+    add_common_options,
+    label_option,
+    make_usage_error,
+    parse_pairs,
+    program_option,
+    sessions_argument,
+    state_option,
+)
 from everhold.cli.output import format_count, format_line, print_footer, print_json, show_progress
 from everhold.errors import BadSetting, Overtaken, SessionExists
 
@@ -37,9 +42,7 @@ if TYPE_CHECKING:
 def import_algocline_home(
     opened: CommandRuntime, home: str, *, dry_run: bool, as_json: bool, where: str
 ) -> None:
-    """Take values and cards over that are not here yet, all at once or none, and say what was
-    done.
-    """
+    """Imports the values and cards of an algocline home that are not here yet, all or none."""
     from everhold.packages.lua.legacy_import import read_legacy_data
     from everhold.packages.lua.paths import AlcHome
     from everhold.packages.settings import read_lua_options
@@ -49,33 +52,35 @@ def import_algocline_home(
         raise BadSetting("--algocline", f"there is no folder {root}")
     shares = read_lua_options(opened.settings).shares
     found = read_legacy_data(AlcHome(root), shares)
-    fresh, session_id = opened.ask(lambda runtime: _taken(runtime, root, found.parts, dry_run))
-    told = _told(found, fresh)
+    fresh, session_id = opened.ask(
+        lambda runtime: _import_new_parts(runtime, root, found.parts, dry_run)
+    )
+    counts = _count_parts(found, fresh)
     if as_json:
         facts = {"database": where, "home": str(root), "dry_run": dry_run, "session_id": session_id}
-        return print_json({**facts, **told})
-    _say(told, "would take over" if dry_run else "took over")
+        return print_json({**facts, **counts})
+    _print_import(counts, "would import" if dry_run else "imported")
     print_footer(where)
 
 
-async def _taken(
+async def _import_new_parts(
     runtime: Runtime, root: Path, parts: list[LegacyPart], dry_run: bool
 ) -> tuple[list[LegacyPart], str | None]:
     while True:
         fresh = [part for part in parts if (await runtime.store.value(*part.values[0][:2]))[1] == 0]
         if dry_run or not fresh:
             return fresh, None
-        change = await _change(runtime.store, root, fresh, runtime.clock.now())
+        change = await _build_import(runtime.store, root, fresh, runtime.clock.now())
         try:
             await runtime.store.commit(change, 0)
-        except Overtaken:  # somebody writes at this moment: look again
+        except Overtaken:  # another process wrote at the same time: read again
             continue
         return fresh, change.id
 
 
-async def _change(store: Store, root: Path, fresh: list[LegacyPart], now: float) -> Change:
-    """A session that has ended, with everything it brought: values come into a database with a
-    session only.
+async def _build_import(store: Store, root: Path, fresh: list[LegacyPart], now: float) -> Change:
+    """An ended session that holds the values, because every write to a database belongs to a
+    session.
     """
     from everhold.archive.archive import get_everhold_version
     from everhold.core.journal import Delivery, DeliveryNotes
@@ -90,7 +95,7 @@ async def _change(store: Store, root: Path, fresh: list[LegacyPart], now: float)
         args={"home": str(root)},
         created_at=now,
         seeds=[Seed(0, secrets.token_hex(12))],
-        title=f"taken over from {root}",
+        title=f"imported from {root}",
         everhold=get_everhold_version(),
     )
     writes = [
@@ -111,42 +116,42 @@ async def _change(store: Store, root: Path, fresh: list[LegacyPart], now: float)
     )
 
 
-def _told(found: LegacyData, fresh: list[LegacyPart]) -> dict[str, Any]:
-    """How much of each there was, and how much of it is new."""
-    told: dict[str, Any] = {}
+def _count_parts(found: LegacyData, fresh: list[LegacyPart]) -> dict[str, Any]:
+    """Per kind: the names that are new, and how many are here already."""
+    counts: dict[str, Any] = {}
     for kind, name in (("value", "values"), ("card", "cards"), ("alias", "aliases")):
         new = [part.name for part in fresh if part.kind == kind]
-        told[name] = {
+        counts[name] = {
             "taken": new,
             "skipped": sum(part.kind == kind for part in found.parts) - len(new),
         }
-    return {**told, "logs": found.logs, "problems": found.problems}
+    return {**counts, "logs": found.logs, "problems": found.problems}
 
 
-def _say(told: dict[str, Any], did: str) -> None:
+def _print_import(counts: dict[str, Any], did: str) -> None:
     parts = (
-        format_count(len(told["values"]["taken"]), "value"),
-        format_count(len(told["cards"]["taken"]), "card"),
+        format_count(len(counts["values"]["taken"]), "value"),
+        format_count(len(counts["cards"]["taken"]), "card"),
     )
-    aliases = len(told["aliases"]["taken"])
+    aliases = len(counts["aliases"]["taken"])
     named = f" and {aliases} alias{'' if aliases == 1 else 'es'} of cards" if aliases else ""
-    skipped = sum(told[name]["skipped"] for name in ("values", "cards", "aliases"))
+    skipped = sum(counts[name]["skipped"] for name in ("values", "cards", "aliases"))
     click.echo(
         f"{did} {', '.join(parts)}{named}" + (f"; here already: {skipped}" if skipped else "")
     )
-    if told["logs"]:
+    if counts["logs"]:
         click.echo(
-            f"{format_count(told['logs'], 'log')} can be read in place: `everhold mcp --profile"
-            " algocline`"
+            f"{format_count(counts['logs'], 'log')} stay in place; `everhold mcp --profile"
+            " algocline` reads them"
         )
-    for problem in told["problems"]:
-        click.secho(f"passed over: {problem}", fg="yellow", err=True)
+    for problem in counts["problems"]:
+        click.secho(f"skipped: {problem}", fg="yellow", err=True)
 
 
 _TEST: Final = '''\
-"""Made by `everhold export {name} --as-test`: {program} asks and ends as it did then.
+"""Made by `everhold export {name} --as-test`: {program} asks and ends as recorded.
 
-`pytest --everhold-update` accepts how it is now.
+`pytest --everhold-update` records it again.
 """
 
 from pathlib import Path
@@ -159,7 +164,7 @@ def test_{word}(everhold: Any) -> None:
 
 
 def write_test(record: SessionRecord, folder: str) -> list[str]:
-    """Write both files; overwrites nothing."""
+    """Writes a test and its recording; overwrites nothing."""
     from everhold.archive.recording import Recording
 
     birth = record.birth
@@ -171,7 +176,7 @@ def write_test(record: SessionRecord, folder: str) -> list[str]:
         if file.exists():
             raise BadSetting(
                 "--as-test",
-                f"{file} is there already; `pytest --everhold-update` brings it up to date",
+                f"{file} already exists; `pytest --everhold-update` updates it",
             )
     try:
         test.parent.mkdir(parents=True, exist_ok=True)
@@ -188,42 +193,54 @@ def write_test(record: SessionRecord, folder: str) -> list[str]:
 
 
 _PARTS = ("prompts", "answers", "notes", "arguments")
-_HIDDEN = "The file is redacted: a program that decides by texts may only seem to diverge."
-_ARGUMENTS = "To write it with the arguments of programs: everhold export --redact --keep-arguments"
+_REDACTED_HINT = (
+    "The file is redacted: a program that branches on texts may diverge for that reason alone."
+)
+_ARGUMENTS_HINT = "To keep the arguments of programs: everhold export --redact --keep-arguments"
 
 
 @click.command("export")
-@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
-@click.option("-o", "--out", "file", metavar="FILE", help="Where to write; - is standard output.")
+@sessions_argument
+@click.option(
+    "-o",
+    "--out",
+    "file",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="The file to write; - is standard output.",
+)
 @click.option(
     "--as-test",
     "folder",
     metavar="FOLDER",
-    help="Write a test that replays the session, and its JSON.",
+    shell_complete=complete_folders,
+    help="Write a test that replays the session, and its recording.",
+)
+@state_option("Instead of naming sessions: all in this state.")
+@program_option
+@label_option
+@click.option("--values", is_flag=True, help="Also write the durable values that they used.")
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="Leave out all texts. The file is enough for `check`, but not for `import`.",
 )
 @click.option(
-    "--state", multiple=True, help="All in this state, instead of naming sessions; may be repeated."
-)
-@click.option("--program", help="All of this program.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="All with this label.")
-@click.option("--values", is_flag=True, help="Also the durable values that they used.")
-@click.option("--redact", is_flag=True, help="Without texts: enough for `check`, not for `import`.")
-@click.option(
-    "--keep-arguments", is_flag=True, help="With --redact: the arguments of programs stay."
+    "--keep-arguments", is_flag=True, help="With --redact: keep the arguments of programs."
 )
 @click.option(
     "--redact-part",
     "parts",
     multiple=True,
     type=click.Choice(_PARTS),
-    help="Only these; may be repeated.",
+    help="Leave out only these texts. May be repeated.",
 )
 @add_common_options
 def export_(
     sessions: tuple[str, ...],
     file: str | None,
     folder: str | None,
-    state: tuple[str, ...],
+    states: tuple[str, ...],
     program: str | None,
     labels: tuple[str, ...],
     values: bool,
@@ -235,26 +252,31 @@ def export_(
 ) -> None:
     """Write sessions and their children to a file.
 
-    `everhold import` takes it in elsewhere; `everhold check --file` reads it where there is no
-    database.
+    `everhold import` reads the file into another database; `everhold check --file` checks it
+    without one.
+
+    \b
+    everhold export refund-7 -o refund.jsonl
+    everhold export --state failed --redact -o failed.jsonl
+    everhold export refund-7 --as-test tests
     """
     if (file is None) == (folder is None):
-        raise make_usage_error("say where to: --out FILE, or --as-test FOLDER")
-    _refuse_both(sessions, state, program, labels)
+        raise make_usage_error("name where to write: --out FILE, or --as-test FOLDER")
+    _refuse_both(sessions, states, program, labels)
     if keep_arguments and (parts or not redact):
         raise make_usage_error(
-            "--keep-arguments goes with --redact; --redact-part redacts what you name, and no more"
+            "--keep-arguments needs --redact; --redact-part leaves out only what you name"
         )
     with open_command_runtime(database) as opened:
         ids = [opened.session(name) for name in sessions]
         if folder is not None:
-            return _as_test(opened, ids, folder, as_json)
+            return _export_test(opened, ids, folder, as_json)
         target: Any = sys.stdout.buffer if file in (None, "-") else file
         with show_progress("exporting", quiet=as_json) as bar:
             done = opened.runtime.archive.export(
                 target,
                 ids or None,
-                state=list(state) or None,
+                state=list(states) or None,
                 program=program,
                 labels=parse_pairs(labels, "--label"),
                 values=values,
@@ -265,23 +287,25 @@ def export_(
         if file == "-":
             return
         if as_json:
-            told = {"file": file, "sessions": done.sessions, "redacted": done.redacted}
-            return print_json({"database": opened.database, **told})
+            facts = {"file": file, "sessions": done.sessions, "redacted": done.redacted}
+            return print_json({"database": opened.database, **facts})
         click.echo(f"wrote {format_count(len(done.sessions), 'session')} to {file}")
         if redact and "arguments" in done.redacted:
-            click.echo("arguments of programs are redacted, too; to keep them: --keep-arguments")
+            click.echo(
+                "the arguments of programs are left out, too; to keep them: --keep-arguments"
+            )
         print_footer(opened.database)
 
 
 def _refuse_both(sessions: tuple[str, ...], *which: object) -> None:
     if sessions and any(which):
-        raise make_usage_error("name sessions, or say which fit; not both")
+        raise make_usage_error("name sessions, or choose them by options; not both")
 
 
-def _as_test(opened: CommandRuntime, ids: list[str], folder: str, as_json: bool) -> None:
+def _export_test(opened: CommandRuntime, ids: list[str], folder: str, as_json: bool) -> None:
 
     if len(ids) != 1:
-        raise make_usage_error("a test is made of one session; name it")
+        raise make_usage_error("--as-test needs exactly one SESSION")
     made = write_test(opened.record(ids[0]), folder)
     if as_json:
         return print_json({"database": opened.database, "written": made})
@@ -290,20 +314,21 @@ def _as_test(opened: CommandRuntime, ids: list[str], folder: str, as_json: bool)
 
 
 @click.command("import")
-@click.argument("file", required=False)
+@click.argument("file", required=False, shell_complete=complete_files)
 @click.option(
     "--skip",
     is_flag=True,
-    help="Leave sessions that are here already as they are, instead of refusing.",
+    help="Skip sessions that exist here, instead of refusing the file.",
 )
 @click.option(
     "--algocline",
     "home",
-    metavar="HOME",
-    help="Take over values and cards of algocline, instead of a file.",
+    metavar="FOLDER",
+    shell_complete=complete_folders,
+    help="Instead of a file: import the values and cards of an algocline home.",
 )
 @click.option(
-    "--dry-run", is_flag=True, help="With --algocline: only say what would be taken over."
+    "--dry-run", is_flag=True, help="With --algocline: only print what would be imported."
 )
 @add_common_options
 def import_(
@@ -314,26 +339,29 @@ def import_(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """Take in the sessions of an exported file; they go on here. - is standard input."""
+    """Import the sessions of an exported file; they resume here.
+
+    FILE may be - for standard input.
+    """
     if (file is None) == (home is None):
-        raise make_usage_error("say what to take in: FILE, or --algocline HOME")
+        raise make_usage_error("name what to import: FILE, or --algocline FOLDER")
     if home is not None:
         if skip:
-            raise make_usage_error("--skip is for files; what is here already always stays")
+            raise make_usage_error("--skip is for files; --algocline always skips what exists")
 
         found = load_settings(database)
         is_new = found.path is not None and not found.path.exists()
         with open_command_runtime(
-            "memory://" if dry_run and is_new else database, makes=True
+            "memory://" if dry_run and is_new else database, creates=True
         ) as opened:
             return import_algocline_home(
                 opened, home, dry_run=dry_run, as_json=as_json, where=found.shown
             )
     if dry_run:
-        raise make_usage_error("--dry-run goes with --algocline")
+        raise make_usage_error("--dry-run needs --algocline")
     source: Any = sys.stdin.buffer if file == "-" else file
-    with open_command_runtime(database, makes=True) as opened:
-        skip_them = "It is left as it is. To skip those that are here already: --skip."
+    with open_command_runtime(database, creates=True) as opened:
+        skip_them = "Nothing was imported. To skip the sessions that exist here: --skip."
         with (
             override_hint(SessionExists, skip_them),
             show_progress("importing", quiet=as_json) as bar,
@@ -342,23 +370,24 @@ def import_(
                 source, existing="skip" if skip else "refuse", progress=bar
             )
         if as_json:
-            told = {"sessions": done.sessions, "skipped": done.skipped, "values": done.values}
-            return print_json({"database": opened.database, **told})
+            facts = {"sessions": done.sessions, "skipped": done.skipped, "values": done.values}
+            return print_json({"database": opened.database, **facts})
         more = f"; here already: {len(done.skipped)}" if done.skipped else ""
-        click.echo(f"took in {format_count(len(done.sessions), 'session')}{more}")
+        click.echo(f"imported {format_count(len(done.sessions), 'session')}{more}")
         print_footer(opened.database)
 
 
 @click.command("check")
-@click.argument("sessions", nargs=-1, metavar="[SESSION]...")
+@sessions_argument
 @click.option(
-    "--file", metavar="FILE", help="Sessions of an exported file, instead of the database."
+    "--file",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="Check the sessions of an exported file, instead of the database.",
 )
-@click.option("--program", help="Only those of this program.")
-@click.option(
-    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only those with this label."
-)
-@click.option("--all", "all_", is_flag=True, help="Also those that have ended.")
+@program_option
+@label_option
+@click.option("--all", "all_", is_flag=True, help="Also check sessions that have ended.")
 @add_common_options
 def check_(
     sessions: tuple[str, ...],
@@ -369,10 +398,10 @@ def check_(
     database: str | None,
     as_json: bool,
 ) -> int:
-    """Say which sessions would not go on with the code as it is now.
+    """Check which sessions would break with the code as it is now.
 
-    Run it before a deploy. Every session that runs or waits is replayed without effects, and
-    nothing is changed. Exits with 5 if one would not go on.
+    Run it before a deploy. It replays every running or paused session, without effects and without
+    changing anything. Exits with 5 if one of them would diverge.
     """
     from everhold.wire import ExitCode
 
@@ -391,33 +420,30 @@ def check_(
                 progress=bar,
             )
         if as_json:
-            _as_json(report)
+            _print_report_json(report)
         else:
-            _in_words(report)
+            _print_report(report)
         return ExitCode.OK if report.ok else ExitCode.PROGRAM
 
 
-def _as_json(report: CheckReport) -> None:
+def _print_report_json(report: CheckReport) -> None:
     import msgspec
 
+    fields = msgspec.to_builtins(report)
     print_json(
         {
             "database": report.source,
             "ok": report.ok,
             "counts": report.counts,
-            **_rows(msgspec.to_builtins(report)),
+            **{name: fields[name] for name in ("checked", "redacted", "python", "hash_seed")},
         }
     )
 
 
-def _rows(told: dict[str, Any]) -> dict[str, Any]:
-    return {name: told[name] for name in ("checked", "redacted", "python", "hash_seed")}
-
-
-def _in_words(report: CheckReport) -> None:
+def _print_report(report: CheckReport) -> None:
     for one in report.checked:
         if one.verdict != "ok":
-            _tell(one)
+            _print_check(one)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(report.counts.items()))
     click.secho(
         f"{format_count(len(report.checked), 'session')} checked: {counts or 'nothing to check'}",
@@ -425,12 +451,13 @@ def _in_words(report: CheckReport) -> None:
     )
     if report.redacted and not report.ok:
         click.echo(
-            f"hint: {_HIDDEN}" + (f" {_ARGUMENTS}" if "arguments" in report.redacted else "")
+            f"hint: {_REDACTED_HINT}"
+            + (f" {_ARGUMENTS_HINT}" if "arguments" in report.redacted else "")
         )
     print_footer(report.source)
 
 
-def _tell(one: SessionCheck) -> None:
+def _print_check(one: SessionCheck) -> None:
     color = None if one.goes_on else "red"
     click.secho(f"{one.verdict} · {one.session_id[:SHORT_ID_LENGTH]} · {one.program}", fg=color)
     for word in one.reworded[:5]:

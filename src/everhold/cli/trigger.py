@@ -1,4 +1,4 @@
-"""The commands `trigger` and `emit`: what an event starts or feeds, and saying that it happened."""
+"""The commands `trigger` and `emit`: what an event starts or feeds, and emitting one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from everhold.cli.app import SubcommandGroup
 from everhold.cli.context import SHORT_ID_LENGTH, open_command_runtime, read_text_argument
 from everhold.cli.options import (
     ActionOptions,
-    Duration,
     add_action_options,
     add_common_options,
     describe_action,
@@ -18,6 +17,7 @@ from everhold.cli.options import (
     open_moving_runtime,
     parse_json_or_text,
     parse_pairs,
+    wait_option,
 )
 from everhold.cli.output import format_moment, print_footer, print_json, print_table, record_to_wire
 from everhold.core.codec import JSON, loads
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
 @click.group("trigger", cls=SubcommandGroup, invoke_without_command=True)
 @add_common_options
 def trigger_(database: str | None, as_json: bool) -> None:
-    """Start programs when something happens: list, add, log, and more."""
+    """Start programs when an event happens: list, add, log, and more."""
     invoke_default_command(list_triggers, database=database, as_json=as_json)
 
 
 @trigger_.command("list")
 @add_common_options
 def list_triggers(database: str | None = None, as_json: bool = False) -> None:
-    """List what is triggered, and by which event."""
+    """List triggers: the event, and what it starts or feeds."""
     with open_command_runtime(database) as opened:
         found = opened.runtime.triggers.list()
         if as_json:
             return print_json(
-                {"database": opened.database, "triggers": [_json(one) for one in found]}
+                {"database": opened.database, "triggers": [_to_json(one) for one in found]}
             )
         rows = [
             (
                 one.event,
                 one.name,
                 describe_action(one.do),
-                _where(one),
+                _format_where(one),
                 "" if one.enabled else "disabled",
             )
             for one in found
@@ -57,25 +57,27 @@ def list_triggers(database: str | None = None, as_json: bool = False) -> None:
         if rows:
             print_table(("event", "name", "does", "where", ""), rows, wide=("does", "where"))
         else:
-            click.echo("no triggers; make one: everhold trigger add EVENT PROGRAM")
+            click.echo("no triggers; to add one: everhold trigger add order.paid FILE.py:PROGRAM")
         print_footer(opened.database)
 
 
 @trigger_.command("add")
 @click.argument("event")
 @add_action_options
-@click.option("--name", help="What the trigger is called; after its program, by itself.")
+@click.option(
+    "--name", metavar="TEXT", help="The name of the trigger. Default: the name of its program."
+)
 @click.option(
     "--where",
     multiple=True,
     metavar="FIELD=VALUE",
-    help="What the payload must have: customer.tier=gold; JSON or text.",
+    help="Only events whose payload has this value: customer.tier=gold. May be repeated.",
 )
 @click.option(
     "--give",
     default="*",
-    metavar="ARGUMENT",
-    help="The argument that is given the payload; by itself, its fields are.",
+    metavar="NAME",
+    help="Pass the whole payload to this argument. Default: its fields, by name.",
 )
 @add_common_options
 def add_trigger(
@@ -87,17 +89,21 @@ def add_trigger(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """Let an event start a program or feed a session."""
-    do, args = action.read(database, whole=False)
+    """Add a trigger: an event starts PROGRAM, or with --feed sends something to a session.
+
+    \b
+    everhold trigger add order.paid shop.py:ship --where country=DE
+    """
+    do, args = action.parse(database, whole=False)
     wanted = {
         field: parse_json_or_text(text) for field, text in parse_pairs(where, "--where").items()
     }
-    with open_command_runtime(database, makes=True) as opened:
+    with open_command_runtime(database, creates=True) as opened:
         made = opened.runtime.triggers.add(
-            event, do, name=name, where=wanted, args=args, give=give, **action.told()
+            event, do, name=name, where=wanted, args=args, give=give, **action.describe()
         )
         if as_json:
-            return print_json({"database": opened.database, **_json(made)})
+            return print_json({"database": opened.database, **_to_json(made)})
         click.echo(f"{event} → {describe_action(made.do)} ({made.name})")
         print_footer(opened.database)
 
@@ -107,7 +113,7 @@ def add_trigger(
 @click.argument("name")
 @add_common_options
 def enable_trigger(event: str, name: str, database: str | None, as_json: bool) -> None:
-    """Let an event trigger this again."""
+    """Enable a trigger again."""
     _enable(event, name, True, database, as_json)
 
 
@@ -116,7 +122,7 @@ def enable_trigger(event: str, name: str, database: str | None, as_json: bool) -
 @click.argument("name")
 @add_common_options
 def disable_trigger(event: str, name: str, database: str | None, as_json: bool) -> None:
-    """Let an event not trigger this any more."""
+    """Disable a trigger, without removing it."""
     _enable(event, name, False, database, as_json)
 
 
@@ -126,7 +132,7 @@ def _enable(event: str, name: str, enabled: bool, database: str | None, as_json:
             event, name
         )
         if as_json:
-            return print_json(_json(found))
+            return print_json(_to_json(found))
         click.echo(f"{event} → {name}: {'enabled' if enabled else 'disabled'}")
 
 
@@ -135,7 +141,7 @@ def _enable(event: str, name: str, enabled: bool, database: str | None, as_json:
 @click.argument("name")
 @add_common_options
 def remove_trigger(event: str, name: str, database: str | None, as_json: bool) -> None:
-    """Forget a trigger; what it has started goes on."""
+    """Remove a trigger; the sessions that it started stay."""
     with open_command_runtime(database) as opened:
         opened.runtime.triggers.remove(event, name)
         if as_json:
@@ -148,18 +154,18 @@ def remove_trigger(event: str, name: str, database: str | None, as_json: bool) -
 @click.option(
     "--state",
     type=click.Choice(["started", "already", "waiting", "failed"]),
-    help="Only those that came to this.",
+    help="Only handovers in this state.",
 )
 @add_common_options
 def list_handovers(
     event: str | None, state: str | None, database: str | None, as_json: bool
 ) -> None:
-    """List what events have lately started, or could not."""
+    """List recent handovers: what events have started, or failed to start."""
     with open_command_runtime(database) as opened:
         found = opened.runtime.triggers.handovers(event, state=state)
         if as_json:
-            told = [record_to_wire(one, "due_at") for one in found]
-            return print_json({"database": opened.database, "handovers": told})
+            rows = [record_to_wire(one, "due_at") for one in found]
+            return print_json({"database": opened.database, "handovers": rows})
         if found:
             print_table(
                 ("handover", "state", "session", "error"),
@@ -167,7 +173,7 @@ def list_handovers(
                 wide=("handover", "error"),
             )
         else:
-            click.echo("nothing was handed over")
+            click.echo("no handovers")
         print_footer(opened.database)
 
 
@@ -175,16 +181,16 @@ def list_handovers(
 @click.argument("handover")
 @add_common_options
 def retry_handover(handover: str, database: str | None, as_json: bool) -> None:
-    """Try a handover again, now."""
+    """Retry a handover now. `everhold trigger log` lists their ids."""
     with open_moving_runtime(database) as opened:
-        _tell([opened.runtime.triggers.retry(handover)], as_json)
+        _print_handovers([opened.runtime.triggers.retry(handover)], as_json)
 
 
 @trigger_.command("drop")
 @click.argument("handover")
 @add_common_options
 def drop_handover(handover: str, database: str | None, as_json: bool) -> None:
-    """Forget a handover: what it should have started is not started."""
+    """Drop a handover: what it should start is not started."""
     with open_command_runtime(database) as opened:
         opened.runtime.triggers.drop(handover)
         if as_json:
@@ -195,12 +201,13 @@ def drop_handover(handover: str, database: str | None, as_json: bool) -> None:
 @click.command("emit")
 @click.argument("event")
 @click.argument("payload", required=False, metavar="[JSON]")
-@click.option("--key", help="Same key, same event: emit it again and nothing happens twice.")
 @click.option(
-    "--wait",
-    type=Duration(),
-    metavar="S",
-    help="Seconds to let what was started go on; as far as it can here.",
+    "--key",
+    metavar="TEXT",
+    help="Emit it once: the same event with the same key triggers nothing again.",
+)
+@wait_option(
+    "How long to move the sessions that were started. Default: until they end, or need an answer."
 )
 @add_common_options
 def emit_(
@@ -211,13 +218,16 @@ def emit_(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """Say that something happened; what it triggers is started once.
+    """Emit an event; what it triggers is started once.
 
     JSON is the payload; - reads it from standard input.
+
+    \b
+    everhold emit order.paid '{"order": "7", "country": "DE"}' --key order-7
     """
-    given = _payload(payload)
+    parsed = _parse_payload(payload)
     with open_moving_runtime(database) as opened:
-        found = opened.runtime.triggers.emit(event, given, key=key)
+        found = opened.runtime.triggers.emit(event, parsed, key=key)
         for one in found.handovers if found.new else ():
             if one.session_id is not None:
                 opened.runtime.wait(one.session_id, wait, settled=True)
@@ -226,13 +236,13 @@ def emit_(
             return print_json(
                 {**record_to_wire(found, "at"), "handovers": handovers, "database": opened.database}
             )
-        again = "" if found.new else f" (it happened before, {format_moment(found.at)})"
+        again = "" if found.new else f" (emitted before, {format_moment(found.at)})"
         click.echo(f"{event} {found.key}{again}")
-        _tell(list(found.handovers), as_json)
+        _print_handovers(list(found.handovers), as_json)
         print_footer(opened.database)
 
 
-def _payload(text: str | None) -> JSON:
+def _parse_payload(text: str | None) -> JSON:
     if text is None:
         return None
     source = read_text_argument("-", "payload") if text == "-" else text
@@ -242,28 +252,28 @@ def _payload(text: str | None) -> JSON:
         raise BadSetting("payload", f"it is not JSON: {error.reason}") from None
 
 
-def _tell(handovers: list[Handover], as_json: bool) -> None:
+def _print_handovers(handovers: list[Handover], as_json: bool) -> None:
     if as_json:
         return print_json({"handovers": [record_to_wire(one, "due_at") for one in handovers]})
     for one in handovers:
         more = one.error or (one.session_id or "")[:SHORT_ID_LENGTH]
         click.echo(f"  {one.trigger}: {one.state}" + (f" · {more}" if more else ""))
     if not handovers:
-        click.echo("  nothing is triggered by it")
+        click.echo("  no trigger matches")
 
 
 def _row(one: Handover) -> tuple[str, ...]:
     return one.id, one.state, (one.session_id or "")[:SHORT_ID_LENGTH], one.error
 
 
-def _json(trigger: Trigger) -> dict[str, JSON]:
+def _to_json(trigger: Trigger) -> dict[str, JSON]:
     import msgspec
 
-    told: dict[str, JSON] = msgspec.to_builtins(trigger)
-    return told
+    fields: dict[str, JSON] = msgspec.to_builtins(trigger)
+    return fields
 
 
-def _where(trigger: Trigger) -> str:
+def _format_where(trigger: Trigger) -> str:
     from everhold.wire import dump_wire_json
 
     def shown(value: Any) -> str:

@@ -1,6 +1,4 @@
-"""`everhold worker`: a process that works for the sessions of a database until it is told to
-stop.
-"""
+"""`everhold worker`: a process that moves the sessions of a database until it is stopped."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from everhold.cli.candidates import complete_programs
 from everhold.cli.context import SHORT_ID_LENGTH, resolve_program
 from everhold.cli.options import (
     AnswerOptions,
@@ -39,59 +38,60 @@ if TYPE_CHECKING:
 
 #: Characters of a session's name that are shown.
 MAX_NAME_LENGTH: Final = 40
-#: Seconds that people may take to be told, with --once and without --for.
-GRACE: Final = 5.0
+#: Seconds for sending notifications, with --once and without --for.
+NOTIFY_SECONDS: Final = 5.0
 
 
 @click.command("worker")
-@click.argument("programs", nargs=-1, metavar="[PROGRAM]...")
+@click.argument("programs", nargs=-1, metavar="[PROGRAM]...", shell_complete=complete_programs)
 @click.option(
     "--concurrency",
     type=int,
     metavar="N",
-    help="How many sessions it drives at once; 16 by default.",
+    help="How many sessions it moves at the same time. Default: 16.",
 )
 @click.option(
-    "--once", is_flag=True, help="Do what is due, then leave; exit code 11 if work is left."
+    "--once",
+    is_flag=True,
+    help="Do what can be done now, then exit; with code 11 if work is left.",
 )
 @click.option(
     "--for",
     "within",
     type=Duration(),
     metavar="TIME",
-    help="With --once: leave after this time at the latest.",
+    help="With --once: exit after this time at the latest.",
 )
 @click.option(
     "--limit",
     "limits",
     multiple=True,
     metavar="NAME=N",
-    help="At most N jobs at once: session=N, program.NAME=N, tool.NAME=N, tool.llm=N; may be"
+    help="A concurrency limit: session=N, program.NAME=N, tool.NAME=N or tool.llm=N. May be"
     " repeated.",
 )
 @click.option(
     "--lease-ttl",
     type=Duration(),
     metavar="TIME",
-    help="After how long others take over if it dies; 10s.",
+    help="After how long other workers claim its sessions if it dies. Default: 10s.",
 )
 @click.option(
     "--grace",
     type=Duration(),
     metavar="TIME",
-    help="How long work under way may take when it stops; 10s.",
+    help="How long running calls may take when it stops. Default: 10s.",
 )
 @click.option(
     "--poll",
     type=Duration(),
     metavar="TIME",
-    help="Look this often at least, also if nothing is heard.",
+    help="How often to look for work at least, also without a notification.",
 )
 @click.option(
     "--adopt-parked",
     is_flag=True,
-    help="Also answer open model questions of sessions made before everhold recorded who answers"
-    " them.",
+    help="Also answer open model questions of old sessions, for which no answerer was recorded.",
 )
 @add_answer_options
 @add_common_options
@@ -105,41 +105,45 @@ def worker_(
     grace: float | None,
     poll: float | None,
     adopt_parked: bool,
-    who: AnswerOptions,
+    answerer: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
-    """Drive the sessions that can go on; take over from the dead.
+    """Start a worker: it moves the sessions of a database.
 
-    It works for the PROGRAMs that are named, or for all it finds. Start as many as you like on one
-    database. SIGTERM or Ctrl-C: it claims nothing more, lets running calls get to their commit,
-    hands over, and exits with 0.
+    It claims sessions that can move, also those of a worker that died. It serves the PROGRAMs that
+    you name, or all that it finds. Start as many workers as you like on one database. On SIGTERM or
+    Ctrl-C it claims nothing more, lets running calls end, releases its sessions, and exits with 0.
 
-    With --once the exit code is 0 if nothing is left to do now, and 11 if a session can go on or a
-    person could be told of a question. With --json each event is a line.
+    With --once the exit code is 0 if nothing is left to do now, and 11 if a session can move or a
+    notification is not yet sent. With --json, each event is a line.
+
+    \b
+    everhold worker --model anthropic:claude-sonnet-4-6 --concurrency 32
+    everhold worker shop.py:refund --once --for 50s
     """
     if within is not None and not once:
-        raise make_usage_error("--for says how long --once may take; it needs --once")
+        raise make_usage_error("--for needs --once")
     wanted = {
         "concurrency": concurrency,
-        "limits": _limits(limits),
+        "limits": parse_limits(limits),
         "ttl": lease_ttl,
         "grace": grace,
         "poll": poll,
         "adopt_parked": adopt_parked or None,
-        "programs": _references(database, programs),
+        "programs": _resolve_references(database, programs),
     }
-    llm = who.llm(database)
-    voice = WorkerOutput(as_json)
-    with voice.hearing_warnings():
-        return asyncio.run(_work(database, llm, wanted, voice, once=once, within=within))
+    llm = answerer.llm(database)
+    output = WorkerOutput(as_json)
+    with output.log_warnings():
+        return asyncio.run(_work(database, llm, wanted, output, once=once, within=within))
 
 
 async def _work(
     database: str | None,
     llm: Any,
     wanted: dict[str, Any],
-    voice: WorkerOutput,
+    output: WorkerOutput,
     *,
     once: bool,
     within: float | None,
@@ -148,50 +152,55 @@ async def _work(
     from everhold.engine.arguments import UNSET
 
     async with everhold.open(
-        database, llm=UNSET if llm is None else llm, observers=[voice], recover=False
+        database, llm=UNSET if llm is None else llm, observers=[output], recover=False
     ) as runtime:
-        voice.runtime = runtime
-        worker = runtime.workers.worker(tell=voice.told, **wanted)
-        with _hearing_signals(worker):
-            voice.say("opened", f"working on {runtime.database}", database=runtime.database)
+        output.runtime = runtime
+        worker = runtime.workers.worker(tell=output.print_worker_event, **wanted)
+        with _handle_signals(worker):
+            output.print_event("opened", runtime.database, database=runtime.database)
             code = (
-                await _until_left(runtime, worker, voice, within)
+                await _run_once(runtime, worker, output, within)
                 if once
-                else await _until_stopped(worker)
+                else await _run_until_stopped(worker)
             )
-    if voice.gave_up:
+    if output.gave_up:
         _leave_threads(code)
     return code
 
 
-async def _until_stopped(worker: Worker) -> int:
+async def _run_until_stopped(worker: Worker) -> int:
     await worker.run()
     return ExitCode.OK
 
 
-async def _until_left(
-    runtime: Runtime, worker: Worker, voice: WorkerOutput, within: float | None
+async def _run_once(
+    runtime: Runtime, worker: Worker, output: WorkerOutput, within: float | None
 ) -> int:
     began = time.monotonic()
     left = await worker.once(within)
-    rest = GRACE if within is None else max(0.0, within - (time.monotonic() - began))
-    untold = await runtime.notifications.flush(rest)
+    rest = NOTIFY_SECONDS if within is None else max(0.0, within - (time.monotonic() - began))
+    unsent = await runtime.notifications.flush(rest)
     due = await runtime.store.next_due()
-    voice.say(
-        "done", _left(left, untold), left=left, untold=untold, moved=worker.moved, next_due=due
+    output.print_event(
+        "done",
+        _describe_rest(left, unsent),
+        left=left,
+        untold=unsent,
+        moved=worker.moved,
+        next_due=due,
     )
-    return ExitCode.LEFT if left or untold else ExitCode.OK
+    return ExitCode.LEFT if left or unsent else ExitCode.OK
 
 
-def _left(sessions: int, untold: int) -> str:
-    words = [f"{format_count(sessions, 'session')} can go on"] if sessions else []
-    words += [f"{format_count(untold, 'question')} to tell people of"] if untold else []
-    return ", ".join(words) or "nothing is left to do now"
+def _describe_rest(sessions: int, unsent: int) -> str:
+    parts = [f"{format_count(sessions, 'session')} can move"] if sessions else []
+    parts += [f"{format_count(unsent, 'notification')} to send"] if unsent else []
+    return ", ".join(parts) or "nothing is left to do now"
 
 
 def _leave_threads(code: int) -> None:
-    """End the process now: a call that was given up may be in a thread, for which Python would
-    wait.
+    """Ends the process at once. Python would wait for a call that was given up and still runs in
+    a thread.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -199,8 +208,8 @@ def _leave_threads(code: int) -> None:
 
 
 @contextmanager
-def _hearing_signals(worker: Worker) -> Iterator[None]:
-    """Stop on the first signal; the second one has its usual effect."""
+def _handle_signals(worker: Worker) -> Iterator[None]:
+    """Stops the worker on the first signal; the second one has its usual effect."""
     loop = asyncio.get_running_loop()
 
     def stop(number: int) -> None:
@@ -216,12 +225,12 @@ def _hearing_signals(worker: Worker) -> Iterator[None]:
         set_signals_handled(False)
 
 
-def _references(database: str | None, names: tuple[str, ...]) -> list[str]:
+def _resolve_references(database: str | None, names: tuple[str, ...]) -> list[str]:
     return [resolve_program(database, name).ref for name in names]
 
 
-def _limits(words: tuple[str, ...]) -> Limits | None:
-    """Limits as they are written on the command line; None if there are none."""
+def parse_limits(words: tuple[str, ...]) -> Limits | None:
+    """The concurrency limits of `--limit`; None if there are none."""
     from everhold.movers import Limits
 
     tables: dict[str, dict[str, int]] = {"program": {}, "tool": {}}
@@ -229,35 +238,35 @@ def _limits(words: tuple[str, ...]) -> Limits | None:
     for name, text in parse_pairs(words, "--limit").items():
         kind, _, what = name.partition(".")
         if not (text.isascii() and text.isdigit()):
-            raise BadSetting("--limit", f"{text!r} is not a number of jobs; it is 1 or more")
+            raise BadSetting("--limit", f"{text!r} is not a number; the least is 1")
         most = int(text)
         if name == "session":
             session = most
         elif what and kind in tables:
             tables[kind][what] = most
         else:
-            raise BadSetting("--limit", f"{name!r} is none of session, program.NAME and tool.NAME")
+            raise BadSetting("--limit", f"{name!r} is not session, program.NAME or tool.NAME")
     return Limits(session=session, **tables) if words else None
 
 
 class WorkerOutput(Observer):
-    """Prints one line for each event worth knowing, or one JSON document."""
+    """Prints each event on a line, as text or JSON."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
-        self._heard = True
+        self._has_reader = True
         self.gave_up = False  # whether calls did not end in time
-        self.runtime: Runtime | None = None  # whose sessions these are
+        self.runtime: Runtime | None = None  # for the names of its sessions
 
-    def say(
+    def print_event(
         self, event: str, text: str, session_id: str | None = None, name: str = "", **facts: Any
     ) -> None:
-        """Print it; where nobody reads any more, the work goes on in silence."""
-        if self._heard:
+        """Prints an event. The worker continues silently if standard output was closed."""
+        if self._has_reader:
             try:
                 self._print(event, text, session_id, name or self._name(session_id), facts)
             except OSError:
-                self._heard = False
+                self._has_reader = False
 
     def _print(
         self, event: str, text: str, session_id: str | None, name: str, facts: dict[str, Any]
@@ -271,40 +280,38 @@ class WorkerOutput(Observer):
             return print_json(
                 {"at": round(time.time(), 3), "event": event, "text": text, **named, **facts}
             )
-        who = ""
+        shown_name = ""
         if session_id is not None:
             shown = format_line(strip_controls(name), MAX_NAME_LENGTH)
-            who = f"{shown or session_id[:SHORT_ID_LENGTH]} "
-        click.echo(f"{event:<9} {who}{format_line(strip_controls(text))}".rstrip())
+            shown_name = f"{shown or session_id[:SHORT_ID_LENGTH]} "
+        click.echo(f"{event:<9} {shown_name}{format_line(strip_controls(text))}".rstrip())
         return None
 
     def _name(self, session_id: str | None) -> str:
-        """What people call a session that is in memory: its key, or its title."""
+        """The key or the title of a session that is in memory."""
         if session_id is None or self.runtime is None:
             return ""
         live = self.runtime.engine.sessions.cached(session_id)
         return "" if live is None else live.birth.key or live.birth.title
 
-    def told(self, one: WorkerEvent) -> None:
+    def print_worker_event(self, one: WorkerEvent) -> None:
         self.gave_up = self.gave_up or one.event == "gave_up"
-        self.say(one.event, one.text, one.session_id, one.name)
+        self.print_event(one.event, one.text, one.session_id, one.name)
 
     def completed(self, session_id: str, value: Any, metrics: Metrics) -> None:
-        self.say("completed", "", session_id)
+        self.print_event("completed", "", session_id)
 
     def failed(self, session_id: str, error: str, metrics: Metrics) -> None:
-        self.say("failed", error, session_id)
+        self.print_event("failed", error, session_id)
 
     def cancelled(self, session_id: str, reason: str, metrics: Metrics) -> None:
-        self.say("cancelled", reason, session_id)
+        self.print_event("cancelled", reason, session_id)
 
     @contextmanager
-    def hearing_warnings(self) -> Iterator[None]:
-        """Tell what is logged as a warning, such as that a store has to be polled, as everything
-        else.
-        """
+    def log_warnings(self) -> Iterator[None]:
+        """Prints logged warnings as events, such as that a store must be polled."""
         log = logging.getLogger("everhold")
-        handler = _Handler(self)
+        handler = _WarningHandler(self)
         log.addHandler(handler)
         try:
             yield
@@ -312,10 +319,10 @@ class WorkerOutput(Observer):
             log.removeHandler(handler)
 
 
-class _Handler(logging.Handler):
-    def __init__(self, voice: WorkerOutput) -> None:
+class _WarningHandler(logging.Handler):
+    def __init__(self, output: WorkerOutput) -> None:
         super().__init__(logging.WARNING)
-        self._voice = voice
+        self._output = output
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._voice.say("warning", self.format(record))
+        self._output.print_event("warning", self.format(record))

@@ -130,7 +130,7 @@ def settings(
     try:
         folder = Path(start or Path.cwd()).resolve()
     except FileNotFoundError:
-        raise BadSetting("current folder", "it was deleted; go to another") from None
+        raise BadSetting("current folder", "it was deleted; change to another") from None
     variable = (os.environ if env is None else env).get(DATABASE_VARIABLE)
     file, table = _nearest(folder)
     root = file.parent if file else folder

@@ -95,6 +95,7 @@ EVERYTHING = [
     ["db", "gc", "--older-than", "1d"],
     ["db", "vacuum"],
     ["init", "made"],
+    ["completion", "bash"],
 ]
 
 

@@ -132,14 +132,14 @@ def test_run_asks_question_after_question(cli: Cli) -> None:
 def test_quit_keeps_the_session_and_says_how_to_go_on(cli: Cli) -> None:
     said = cli("run", "shop.py:refund", "order=7", "--key", "seven", typed=":quit\n")
     assert said.code == 10
-    assert "go on with: everhold run -c seven" in said.err
+    assert "to resume it: everhold run -c seven" in said.err
 
 
 def test_how_to_go_on_names_the_database_that_was_named(cli: Cli) -> None:
     said = cli(
         "run", "shop.py:refund", "order=7", "--key", "order 7", "-d", "other.db", typed=":quit\n"
     )
-    assert "go on with: everhold run -c 'order 7' -d other.db\n" in said.err
+    assert "to resume it: everhold run -c 'order 7' -d other.db\n" in said.err
     told = cli("explain", "order 7", "-d", "other.db").out
     assert "everhold answer 'order 7' VALUE --query q-0 -d other.db\n" in told
     assert cli("show", "nobody", "--database=other.db").err.endswith(
@@ -155,8 +155,8 @@ def test_a_colon_f_takes_a_file_and_colon_error_an_error(cli: Cli) -> None:
     Path("why.txt").write_text("it broke\n")
     typed = ":nonsense\n:f\n:f nowhere.txt\n:f why.txt\n:error\n:error not today\n"
     said = cli("run", "shop.py:refund", "order=7", typed=typed)
-    assert ":nonsense is not known here" in said.err
-    assert ":f needs more" in said.err
+    assert ":nonsense is not a command here" in said.err
+    assert ":f needs an argument" in said.err
     assert "nowhere.txt cannot be read" in said.err
     assert ":error needs more" in said.err
     assert "AnswerFailed: not today" in said.err
@@ -200,5 +200,5 @@ def test_ctrl_c_keeps_the_session(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("builtins.input", interrupted)
     said = cli("run", "shop.py:refund", "order=7", "--key", "seven", typed="")
     assert said.code == 130
-    assert "go on with: everhold run -c seven" in said.err
+    assert "to resume it: everhold run -c seven" in said.err
     assert cli("show", "seven", "--json").json["session"]["state"] == "paused"

@@ -67,7 +67,7 @@ def test_the_settings_say_what_goes(cli: Cli, tmp_path: Path) -> None:
 
 def test_what_is_left_over_goes_alone(cli: Cli) -> None:
     fill(cli)
-    assert "nothing was left over" in cli("db", "gc", "--left-over").out
+    assert "nothing is left over" in cli("db", "gc", "--left-over").out
     assert cli("db", "gc", "--left-over", "--json").json["reclaimed"] == {
         "blobs": 0,
         "bytes": 0,
@@ -79,11 +79,11 @@ def test_what_is_left_over_goes_alone(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("--older-than 1d --older-than 2d", "once for all, or once for each state"),
-        ("--older-than 1d --older-than failed=2d", "once for all, or once for each state"),
+        ("--older-than 1d --older-than 2d", "once for all states, or once for each"),
+        ("--older-than 1d --older-than failed=2d", "once for all states, or once for each"),
         ("--older-than failed=soon", "not a duration"),
         ("--older-than asleep=1d", "'asleep' is no end"),
-        ("--left-over --keep-last 1", "give it alone"),
+        ("--left-over --keep-last 1", "use it alone"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(cli: Cli, words: str, why: str) -> None:

@@ -45,7 +45,7 @@ def test_what_is_said_is_answered(desk: Cli) -> None:
 def test_what_is_said_during_a_turn_waits(desk: Cli) -> None:
     said = desk("send", "c", "Later.", "--key", "later")
     assert said.code == 10
-    assert "kept as later" in said.err and "everhold answer c" in said.err
+    assert "queued as later" in said.err and "everhold answer c" in said.err
     listed = desk("intake", "c")
     assert "later" in listed.out and "the next turn" in listed.out and "Later." in listed.out
     told = desk("intake", "c", "--json").json["items"]
@@ -58,9 +58,10 @@ def test_what_is_said_during_a_turn_waits(desk: Cli) -> None:
 
 def test_what_is_only_kept_is_let_in_by_whoever_works(desk: Cli) -> None:
     said = desk("send", "c", "One.", "--key", "one", "--no-wait")
-    assert (said.code, said.out) == (0, "kept as one\n")
+    assert (said.code, said.out) == (0, "queued as one\n")
     assert (
-        desk("send", "c", "One.", "--key", "one", "--no-wait").out == "it was kept before, as one\n"
+        desk("send", "c", "One.", "--key", "one", "--no-wait").out
+        == "it was queued before, as one\n"
     )
     kept = desk(
         "send", "c", "Two.", "--key", "two", "--no-wait", "--at", "before_completion", "--json"
@@ -81,15 +82,15 @@ def test_what_waits_is_taken_back(desk: Cli) -> None:
     assert said.out == "a: cancelled\nnobody: unknown\n"
     told = desk("intake", "c", "--cancel-from", "b", "--json").json["outcomes"]
     assert told == [{"name": "b", "outcome": "cancelled"}, {"name": "c", "outcome": "cancelled"}]
-    assert desk("intake", "c").out.startswith("nothing waits\n")
+    assert desk("intake", "c").out.startswith("the queue is empty\n")
     assert "cancelled" in desk("intake", "c", "--all").out
     unknown = desk("intake", "c", "--cancel-from", "nobody")
     assert unknown.code == 2 and "unknown_input" in unknown.err
     assert desk("intake", "c", "--cancel", "a", "--cancel-from", "b").code == 2
     swept = desk("db", "vacuum", "--older-than", "1h", "--json").json
     assert swept == {"removed": 0}
-    assert desk("db", "vacuum").out.startswith("forgotten: 3\n")
-    assert desk("intake", "c", "--all").out.startswith("nothing waits, and nothing did\n")
+    assert desk("db", "vacuum").out.startswith("3 ended inputs deleted\n")
+    assert desk("intake", "c", "--all").out.startswith("no input, queued or ended\n")
 
 
 def test_commands_are_done_or_wait(desk: Cli) -> None:
@@ -120,5 +121,5 @@ def test_at_a_terminal_without_a_model_the_person_is_told_why_he_is_asked(desk: 
     said = desk(
         "chat", "desk.py:desk", "--session", "t", typed="Hello\nHi.\n\nAgain\nHo.\n\n/usage\n"
     )
-    assert said.out.count("(no model answers here; give --model provider:name") == 1
+    assert said.out.count("(no model answers here; add --model PROVIDER:NAME") == 1
     assert "0 tokens: 0 read, 0 written\n" in said.out

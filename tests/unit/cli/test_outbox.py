@@ -51,10 +51,12 @@ def test_what_could_not_be_told_says_why_and_is_tried_again(cli, tmp_path):
 
     dropped = cli("outbox", "drop", "c", "--json").json["entries"]
     assert [entry["state"] for entry in dropped] == ["dropped"]
-    assert "nothing to drop" in cli("outbox", "drop", "--all").out
+    assert "no notifications to drop" in cli("outbox", "drop", "--all").out
     again = cli("outbox", "retry", "--all", "--teller", "broken").out
     assert "waiting" in again
-    assert "nothing to tell again" in cli("outbox", "retry", "--all", "--teller", "desk").out
+    assert (
+        "no notifications to send again" in cli("outbox", "retry", "--all", "--teller", "desk").out
+    )
 
 
 @pytest.mark.process
@@ -67,7 +69,7 @@ def test_an_entry_of_a_session_that_is_gone_is_shown(cli, tmp_path):
 
 def test_nothing_was_told(cli):
     cli("run", "shop.py:chat", "--key", "c")
-    assert "nothing was told" in cli("outbox").out
+    assert "no notifications" in cli("outbox").out
     assert cli("outbox", "--json").json["entries"] == []
 
 
@@ -75,7 +77,10 @@ def test_one_says_which(cli):
     """Neither nothing nor both; and options after the verb."""
     cli("run", "shop.py:chat", "--key", "c")
     for verb in ("retry", "drop"):
-        assert "say which SESSION, or --all" in cli("outbox", verb).err
-        assert "say which SESSION, or --all" in cli("outbox", verb, "c", "--all").err
+        assert "name a SESSION, or use --all" in cli("outbox", verb).err
+        assert "name a SESSION, or use --all" in cli("outbox", verb, "c", "--all").err
         assert cli("outbox", verb, "nobody").code == 2
-    assert "say it after list" in cli("outbox", "--json", "list").out
+    assert (
+        "options belong after the subcommand: everhold outbox list"
+        in cli("outbox", "--json", "list").out
+    )

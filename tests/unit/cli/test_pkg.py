@@ -19,14 +19,14 @@ def package(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_package_is_trusted_by_name_and_no_longer_by_its_folder(cli: Cli, package: Path) -> None:
-    assert cli("pkg", "trust", "panel2").out == f"trusted as it is now: {package}\n"
+    assert cli("pkg", "trust", "panel2").out == f"trusted until it changes: {package}\n"
     assert cli("pkg", "untrust", "packages/panel2").out == f"no longer trusted: {package}\n"
     assert cli("pkg", "untrust", "panel2").out == f"it was not trusted: {package}\n"
 
 
 def test_the_list_says_which_package_changed(cli: Cli, package: Path) -> None:
     assert (
-        cli("pkg", "trusted").out == "No package is trusted; all run in processes of their own.\n"
+        cli("pkg", "trusted").out == "No package is trusted; each runs in a process of its own.\n"
     )
     cli("pkg", "trust", "panel2")
     assert cli("pkg", "trusted", "--json").json["packages"][0]["trusted"] is True
@@ -66,7 +66,9 @@ def test_a_name_is_the_package_that_runs_and_not_the_folder_it_was_installed_fro
 ) -> None:
     """As after `pkg install ./panel2`: what is trusted or not is what `run panel2` starts."""
     shutil.copytree(package, "panel2")
-    assert cli("pkg", "trust", "panel2").out == f"trusted as it is now: {package}\n"
+    assert cli("pkg", "trust", "panel2").out == f"trusted until it changes: {package}\n"
     assert cli("pkg", "untrust", "panel2").out == f"no longer trusted: {package}\n"
     shutil.copytree(package, "alone")
-    assert cli("pkg", "trust", "alone").out == f"trusted as it is now: {Path('alone').resolve()}\n"
+    assert (
+        cli("pkg", "trust", "alone").out == f"trusted until it changes: {Path('alone').resolve()}\n"
+    )

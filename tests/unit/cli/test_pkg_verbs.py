@@ -53,7 +53,7 @@ def test_an_option_answers_the_question(cli: Cli, folder: Path, option: str, mar
 def test_where_nobody_can_be_asked_nothing_is_trusted(cli: Cli, folder: Path) -> None:
     said = cli("pkg", "install", str(folder))
     assert said.out == (
-        "installed: debate\nWhat is not trusted runs in a process of its own; see: everhold pkg"
+        "installed: debate\nUntrusted packages run in a process of their own; see: everhold pkg"
         " trust --help\n"
     )
     assert cli("pkg", "install", str(folder), "--json", typed="y\n").json["trusted"] == []
@@ -90,7 +90,7 @@ def test_everything_of_an_installation_is_said(cli: Cli, folder: Path, tmp_path:
     (folder / "out").symlink_to("/etc")
     (tmp_path / "alc.toml").write_text('packages.x = "*"')
     said = cli("pkg", "install", str(folder))
-    assert "left out, because they lead out of the package: debate/out" in said.out
+    assert "left out, because they point outside the package: debate/out" in said.out
     assert "cannot be edited" in said.err
 
 
@@ -104,7 +104,7 @@ def test_the_list_says_what_is_hidden_and_where_it_looked(
     lines = cli("pkg").out.splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["debate", "debate"]
     assert "Nearer." in lines[1] and "hidden" in lines[2]
-    assert lines[-1].startswith(f"looked in {tmp_path}/packages, ")
+    assert lines[-1].startswith(f"searched: {tmp_path}/packages, ")
 
 
 def test_a_list_can_be_cut(cli: Cli, folder: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_link_is_said_and_taken_away(cli: Cli, folder: Path, tmp_path: Path) -
     (tmp_path / "alc.toml").write_text("[packages]\n")
     assert cli("pkg", "link", str(folder)).out == f"linked: debate is {folder}\n"
     assert cli("pkg", "link", str(folder), "--variant", "--json").json["scope"] == "variant"
-    assert "names it already" in cli("pkg", "link", str(folder), "--variant").out
+    assert "has it already" in cli("pkg", "link", str(folder), "--variant").out
     assert cli("pkg", "unlink", "debate").out == "unlinked: debate\n"
     assert cli("pkg", "unlink", "debate", "--json").json["scope"] == "variant"
     assert cli("pkg", "unlink", "debate").code == 2
@@ -161,7 +161,7 @@ def test_what_is_wrong_comes_with_what_to_do(cli: Cli, folder: Path, tmp_path: P
     assert cli("pkg", "doctor", "--json").json["symlink_dangling"][0]["name"] == "gone"
     assert cli("pkg", "repair").code == 1
     (tmp_path / "home" / "packages" / "gone").unlink()
-    assert [cli("pkg", verb).out for verb in ("doctor", "repair")] == ["Nothing is wrong.\n"] * 2
+    assert [cli("pkg", verb).out for verb in ("doctor", "repair")] == ["no problems\n"] * 2
     assert cli("pkg", "repair", "--json").json["repaired"] == []
 
 
@@ -174,7 +174,7 @@ def test_what_was_mended_is_said(cli: Cli, folder: Path, tmp_path: Path) -> None
 def test_a_project_is_begun_and_resolved(cli: Cli, folder: Path, tmp_path: Path) -> None:
     assert cli("pkg", "migrate").out == "Nothing to do: alc.lock not found.\n"
     assert cli("pkg", "migrate", "--json").json["status"] == "nothing to migrate"
-    assert cli("pkg", "init").out.startswith(f"made {tmp_path}/alc.toml\n")
+    assert cli("pkg", "init").out.startswith(f"created {tmp_path}/alc.toml\n")
     assert cli("pkg", "init", "--json").json["code"] == "bad_package"
     cli("pkg", "install", str(folder))
     assert cli("pkg", "update").out == f"1 resolved in {tmp_path}/alc.lock\n"
@@ -189,11 +189,13 @@ def test_an_old_lock_is_taken_over(cli: Cli, folder: Path, tmp_path: Path) -> No
         'version = 1\n[[package]]\nname = "debate"\n[package.source]\ntype = "local_dir"\npath'
         f' = "{folder}"\n'
     )
-    assert "Now: everhold pkg update" in cli("pkg", "migrate").out
+    assert "Next: everhold pkg update" in cli("pkg", "migrate").out
     assert cli("pkg", "update").code == 0
 
 
 def test_a_new_package_is_made(cli: Cli, folder: Path, tmp_path: Path) -> None:
     said = cli("pkg", "scaffold", "talk", "--in", "made", "--category", "x", "--description", "y")
-    assert said.out == f"made {tmp_path}/made/talk/init.lua\nmade {tmp_path}/made/test_talk.py\n"
+    assert (
+        said.out == f"created {tmp_path}/made/talk/init.lua\ncreated {tmp_path}/made/test_talk.py\n"
+    )
     assert cli("pkg", "scaffold", "talk2", "--json").json["status"] == "ok"

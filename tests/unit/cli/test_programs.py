@@ -42,7 +42,7 @@ def test_a_hidden_one_is_told_with_its_place(cli: Cli) -> None:
     Path("packages/panel/init.lua").write_text(LUA)
     said = cli("programs")
     assert (
-        "The name panel means another program; this one is everhold.packages.strategies.panel:panel"
+        "to run this one: everhold run everhold.packages.strategies.panel:panel"
         in said.out
     )
 
@@ -71,7 +71,7 @@ def test_an_argument_that_a_strategy_does_not_take_is_told_with_those_it_takes(c
 
 def test_the_cost_of_what_says_none_is_not_made_up(cli: Cli) -> None:
     said = cli("programs", "shop.py:refund", "order=7")
-    assert said.code == 2 and "nobody knows what refund costs" in said.err
+    assert said.code == 2 and "the cost of refund is not known" in said.err
 
 
 @pytest.mark.process
@@ -103,7 +103,7 @@ def test_a_program_of_ones_own_is_described_by_its_reference(cli: Cli) -> None:
     [
         (("programs", "refelct"), "unknown_program", "Did you mean 'reflect'?"),
         (("programs", "cot", "steps=none"), "bad_arguments", "steps should be"),
-        (("programs", "cot", "steps"), "bad_setting", "should look like name=value"),
+        (("programs", "cot", "steps"), "bad_setting", "must look like name=value"),
     ],
 )
 def test_mistakes(cli: Cli, words: tuple[str, ...], code: str, tells: str) -> None:

@@ -16,7 +16,7 @@ LONG = [
     ("importing", ["import", "here.jsonl", "-d", "there.db"]),
     ("checking", ["check"]),
     ("verifying", ["db", "verify"]),
-    ("looking", ["db", "gc", "--keep-last", "0", "--state", "completed", "--dry-run"]),
+    ("searching", ["db", "gc", "--keep-last", "0", "--state", "completed", "--dry-run"]),
     ("deleting", ["db", "gc", "--keep-last", "0", "--state", "completed", "--yes"]),
     ("copying", ["db", "copy", "copy.db"]),
 ]

@@ -29,7 +29,7 @@ def test_replay_asks_what_was_asked_and_calls_nothing(cli: Cli) -> None:
     refund(cli)
     cli("answer", "seven", "--as", "ana", "--yes")
     said = cli("replay", "seven")
-    assert "seven asks what it asked, over 4 steps; calls made: 0" in said.out
+    assert "seven replays as recorded: 4 steps, 0 calls" in said.out
     assert cli("replay", "seven", "--at", "1", "--json").json["steps"] == 2
 
 
@@ -41,7 +41,7 @@ def test_replay_shows_what_is_worded_otherwise_now(cli: Cli) -> None:
     forget_programs()
     said = cli("replay", "seven")
     assert "q-0 llm: For what reason did 7 come back?" in said.out
-    assert "q-0 was worded: Why did 7 come back?" in said.out
+    assert "q-0 was recorded as: Why did 7 come back?" in said.out
 
 
 def test_replay_of_another_program_says_where_it_parts(cli: Cli) -> None:
@@ -106,7 +106,7 @@ def test_a_session_goes_on_in_another_database(cli: Cli) -> None:
 def test_import_skips_what_is_here_when_told_so(cli: Cli) -> None:
     refund(cli)
     cli("export", "seven", "-o", "out.jsonl")
-    assert "took in 0 sessions; here already: 1" in cli("import", "out.jsonl", "--skip").out
+    assert "imported 0 sessions; here already: 1" in cli("import", "out.jsonl", "--skip").out
 
 
 def test_an_export_without_texts_can_be_checked_elsewhere(cli: Cli) -> None:
@@ -122,13 +122,13 @@ def test_a_redacted_export_has_no_arguments_unless_they_are_kept(cli: Cli) -> No
     cli("run", "shop.py:refund", "order=Bob", "--key", "bob")
     said = cli("export", "bob", "--redact", "-o", "out.jsonl").out
     assert "Bob" not in Path("out.jsonl").read_text()
-    assert "arguments of programs are redacted, too; to keep them: --keep-arguments" in said
+    assert "the arguments of programs are left out, too; to keep them: --keep-arguments" in said
     told = cli("export", "bob", "--redact", "--keep-arguments", "-o", "out.jsonl", "--json").json
     assert told["redacted"] == ["prompts", "answers", "notes"]
     assert Path("out.jsonl").read_text().count("Bob") == 1
     for wrong in ([], ["--redact-part", "notes"]):
         assert (
-            "goes with --redact"
+            "needs --redact"
             in cli("export", "bob", "--keep-arguments", *wrong, "-o", "x.jsonl").err
         )
 

@@ -40,7 +40,7 @@ def test_a_copy_without_its_log_is_warned_of_and_no_failure(cli: Cli) -> None:
     two(cli)
     shutil.copy("shop.db", "other.db")
     said = cli("db", "verify", "-d", "other.db")
-    assert (said.code, "sound" in said.out) == (0, True)
+    assert (said.code, "no problems" in said.out) == (0, True)
     assert "warning: other.db was copied without other.db-wal" in said.out
     (found,) = cli("db", "verify", "-d", "other.db", "--json").json["problems"]
     assert (found["code"], found["warning"]) == ("copied_without_log", True)
@@ -71,7 +71,7 @@ def test_sessions_are_filtered_and_paged(cli: Cli) -> None:
 @pytest.mark.process
 def test_the_inbox_lists_what_is_open_with_its_age(cli: Cli) -> None:
     two(cli)
-    assert "seven    q-1       approval" in cli("inbox").out
+    assert "seven    q-1  approval" in cli("inbox").out
     assert [one["kind"] for one in cli("inbox", "--json").json["queries"]] == ["approval", "signal"]
     assert cli("inbox", "--kind", "llm").out.startswith("no open questions")
 
@@ -163,7 +163,7 @@ def test_watch_follows_to_the_end(cli: Cli) -> None:
 def test_info_says_which_database_and_why(cli: Cli) -> None:
     Path("everhold.toml").write_text('programs = ["shop.py"]\n')
     said = cli("info")
-    assert "from EVERHOLD_DATABASE_URL; it will be made when it is first used" in said.out
+    assert "from EVERHOLD_DATABASE_URL; the first session creates it" in said.out
     assert "refund version 1" in said.out
 
 
@@ -184,9 +184,9 @@ def test_doctor_says_when_a_database_cannot_be_made(cli: Cli, tmp_path: Path) ->
     (tmp_path / "file").touch()
     said = cli("doctor", "-d", "file/there.db")
     assert said.code == 1
-    assert f"cannot be opened: nothing can be made in {tmp_path / 'file'}" in said.out
+    assert f"cannot be opened: no file can be created in {tmp_path / 'file'}" in said.out
     assert (
-        "✓ database: not made yet; the first session makes it"
+        "✓ database: it does not exist yet; the first session creates it"
         in cli("doctor", "-d", "new/there.db").out
     )
 
@@ -283,13 +283,13 @@ def test_in_a_narrow_terminal_each_row_has_lines_of_its_own(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cli("run", "shop.py:refund", "order=7", "--key", "seven")
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("COLUMNS", "34")
     assert cli("inbox").out.splitlines()[:5] == [
         "session seven",
-        "  question  q-0",
+        "  id        q-0",
         "  kind      llm",
         "  asked     just now",
-        "  words     Why did 7 come back?",
+        "  question  Why did 7 come back?",
     ]
 
 

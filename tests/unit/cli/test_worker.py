@@ -11,7 +11,7 @@ import pytest
 
 import everhold
 from everhold.cli.context import SHORT_ID_LENGTH
-from everhold.cli.worker import WorkerOutput, _limits
+from everhold.cli.worker import WorkerOutput, parse_limits
 from everhold.core.session import OUTSIDE, WORKERS
 from everhold.errors import BadSetting
 from everhold.movers import Limits
@@ -57,7 +57,7 @@ def test_who_could_not_be_told_is_left(cli: Cli, tmp_path: Path) -> None:
     said = cli("worker", "--once", "--for", "1s", "--json")
     last = json.loads(said.out.splitlines()[-1])
     assert (said.code, last["left"], last["untold"]) == (ExitCode.LEFT, 0, 1)
-    assert last["text"] == "1 question to tell people of"
+    assert last["text"] == "1 notification to send"
 
     (tmp_path / "open").touch()
     assert cli("worker", "--once").code == ExitCode.OK
@@ -167,8 +167,8 @@ def test_sessions_of_older_databases_are_answered_if_the_worker_is_told_to(
     [
         (["--concurrency", "0"], "bad_setting", "concurrency"),
         (["--limit", "many"], "bad_setting", "name=value"),
-        (["--limit", "x.y=1"], "bad_setting", "session, program.NAME and tool.NAME"),
-        (["--limit", "tool.y=none"], "bad_setting", "'none' is not a number of jobs"),
+        (["--limit", "x.y=1"], "bad_setting", "not session, program.NAME or tool.NAME"),
+        (["--limit", "tool.y=none"], "bad_setting", "'none' is not a number"),
         (["--limit", "tool.y=0"], "bad_setting", "limits.tool.y"),
         (["--lease-ttl", "0"], "bad_setting", "lease"),
         (["--grace", "soon"], "usage", "duration"),
@@ -207,11 +207,11 @@ def test_settings_that_are_wrong(cli: Cli, tmp_path: Path, text: str, part: str)
 
 
 def test_limits_of_the_command_line() -> None:
-    assert _limits(()) is None
-    found = _limits(("session=2", "program.refund=3", "tool.llm=4", "tool.shop:pay=1"))
+    assert parse_limits(()) is None
+    found = parse_limits(("session=2", "program.refund=3", "tool.llm=4", "tool.shop:pay=1"))
     assert found == Limits(session=2, program={"refund": 3}, tool={"llm": 4, "shop:pay": 1})
     with pytest.raises(BadSetting):
-        _limits(("session=-1",))
+        parse_limits(("session=-1",))
 
 
 def test_a_worker_whom_nobody_hears_any_more_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ def test_a_worker_whom_nobody_hears_any_more_goes_on(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("everhold.cli.worker.click.echo", echo)
     voice = WorkerOutput(as_json=False)
-    with voice.hearing_warnings():
-        voice.say("completed", "", "s-1")
+    with voice.log_warnings():
+        voice.print_event("completed", "", "s-1")
         logging.getLogger("everhold").warning("something")
     assert len(said) == 1

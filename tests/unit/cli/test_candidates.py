@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from everhold.cli import context as room
-from everhold.cli.context import suggest_reference
+from everhold.cli import candidates
+from everhold.cli.candidates import suggest_reference
 
 TEXT = """
 raise SystemExit("it was run")
@@ -34,7 +34,7 @@ def test_a_file_is_told_with_what_it_holds(tmp_path: Path) -> None:
     assert (
         suggest_reference("jobs", tmp_path)
         == suggest_reference("jobs.py", tmp_path)
-        == f"jobs.py is a file; name what is in it: {names}"
+        == f"jobs.py is a file; name a program in it: {names}"
     )
 
 
@@ -55,8 +55,9 @@ def test_what_cannot_be_read_in_a_moment_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "jobs.py").write_text(TEXT)
-    monkeypatch.setattr(room, "LARGE", 10)
+    monkeypatch.setattr(candidates, "MAX_FILE_BYTES", 10)
     assert suggest_reference("plain", tmp_path) == ""
     assert (
-        suggest_reference("jobs", tmp_path) == "jobs.py is a file; name what is in it: jobs.py:NAME"
+        suggest_reference("jobs", tmp_path)
+        == "jobs.py is a file; name a program in it: jobs.py:NAME"
     )
