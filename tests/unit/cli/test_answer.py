@@ -158,7 +158,7 @@ def test_a_colon_f_takes_a_file_and_colon_error_an_error(cli: Cli) -> None:
     assert ":nonsense is not a command here" in said.err
     assert ":f needs an argument" in said.err
     assert "nowhere.txt cannot be read" in said.err
-    assert ":error needs more" in said.err
+    assert ":error needs an argument" in said.err
     assert "AnswerFailed: not today" in said.err
 
 

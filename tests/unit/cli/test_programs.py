@@ -41,10 +41,7 @@ def test_a_hidden_one_is_told_with_its_place(cli: Cli) -> None:
     Path("packages/panel").mkdir(parents=True)
     Path("packages/panel/init.lua").write_text(LUA)
     said = cli("programs")
-    assert (
-        "to run this one: everhold run everhold.packages.strategies.panel:panel"
-        in said.out
-    )
+    assert "to run this one: everhold run everhold.packages.strategies.panel:panel" in said.out
 
 
 def test_one_is_described_with_the_cost_of_a_call(cli: Cli) -> None:
