@@ -217,7 +217,7 @@ def test_a_front_answers_it_only_if_it_may(copy: Copy, session_id: str) -> None:
     assert told == {"tool": "not_allowed", "model": "not_allowed"}
     done = json.loads(copy.everhold("answer", session_id, '{"amount": 7}', "--json"))
     assert (done["status"], done["result"]) == ("completed", "paid 7")
-    assert "asks what it asked, over 2 steps" in copy.everhold("replay", session_id)
+    assert "replays as recorded: 2 steps" in copy.everhold("replay", session_id)
 
 
 def test_no_other_module_lists_kinds() -> None:

@@ -48,7 +48,7 @@ def test_the_demo_holds_what_it_claims(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("✓") == 6
     assert "kill -9" in done.stdout
-    assert "none of them was asked for twice" in done.stdout
+    assert "none of their questions was asked twice" in done.stdout
 
 
 def test_the_demo_ends_with_a_command_that_the_shell_finds(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_full_disk_under_standard_output_is_told_in_a_line(tmp_path: Path) -> 
         )
     assert (done.returncode, done.stderr) == (
         2,
-        "error: it cannot be written: No space left on device [usage]\n",
+        "error: the output cannot be written: No space left on device [usage]\n",
     )
 
 

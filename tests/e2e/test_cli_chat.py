@@ -183,7 +183,7 @@ def test_a_turn_that_was_left_at_a_question_is_taken_up(shop):
     person = Person(shop, [REFUND, "It is done."], "support", "--session", "d")
     person.sees("> ").types("Refund 7.")
     person.sees("yes or no> ").types(":quit")
-    person.sees("kept; go on")
+    person.sees("the conversation is kept; to resume it")
     assert person.leaves() == 0
     again = Person(shop, ["It is done."], "support", "--session", "d")
     again.sees("under way").sees("A moment.").sees("yes or no> ").types("no")

@@ -23,7 +23,7 @@ async def refund(ctx: everhold.Context, order: str) -> str:
     return "refunded" if await ctx.approval(f"Refund {order}?") else reason
 """
 WORDS = 'WHY = "Why did {order} come back?"\n'
-FITS = "k asks what it asked, over 2 steps, 0 calls"
+FITS = "k replays as recorded: 2 steps, 0 calls"
 
 
 class Watching:
@@ -73,8 +73,8 @@ class Watching:
         deadline = time.monotonic() + 60
         while True:
             said = b"".join(self._heard[self._seen :]).decode()
-            if "Ctrl-C ends it" in said:
-                self._seen += said[: said.index("Ctrl-C ends it")].count("\n") + 1
+            if "Ctrl-C stops" in said:
+                self._seen += said[: said.index("Ctrl-C stops")].count("\n") + 1
                 return said
             assert time.monotonic() < deadline, said
             assert self.process.poll() is None, said

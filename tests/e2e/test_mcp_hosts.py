@@ -236,7 +236,7 @@ def test_a_server_that_is_started_and_one_that_runs_replace_each_other(
     ("words", "why"),
     [
         (["claude-desktop", "--http"], "supports only servers that it starts itself"),
-        (["cursor", "--http", "-d", "x.db"], "is said where the server is started"),
+        (["cursor", "--http", "-d", "x.db"], "where the server is started"),
         (["cursor", "--http", "ftp://x/mcp"], "not HOST:PORT or the URL"),
         (["cursor", "--http", "http://u@x/mcp"], "not HOST:PORT or the URL"),
         (["cursor", "--http", "a b"], "not HOST:PORT"),
