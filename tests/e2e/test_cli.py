@@ -140,7 +140,7 @@ def test_a_killed_run_goes_on_where_it_was(shop: Path) -> None:
     wait_for(lambda: "works on llm" in everhold("explain", "k", cwd=shop).stdout)
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    assert "is gone" in everhold("explain", "k", cwd=shop).stdout
+    assert "is dead" in everhold("explain", "k", cwd=shop).stdout
     done = everhold(
         "run", "shop.py:refund", "order=7", "--key", "k", "--answer-with", "cat", cwd=shop
     )

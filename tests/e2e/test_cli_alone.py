@@ -131,7 +131,7 @@ def test_no_command_reaches_out_and_none_breaks(alone: Run, tmp_path: Path) -> N
     """
     from everhold.cli.app import GROUPS
 
-    assert {line.split()[0] for line in EVERYTHING} | {"demo", "mcp", "pkg"} >= {
+    assert {line.split()[0] for line in EVERYTHING} | {"completion", "demo", "mcp", "pkg"} >= {
         name for names in GROUPS.values() for name in names
     }
     for line in EVERYTHING:

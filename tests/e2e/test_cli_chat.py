@@ -186,7 +186,7 @@ def test_a_turn_that_was_left_at_a_question_is_taken_up(shop):
     person.sees("the conversation is kept; to resume it")
     assert person.leaves() == 0
     again = Person(shop, ["It is done."], "support", "--session", "d")
-    again.sees("under way").sees("A moment.").sees("yes or no> ").types("no")
+    again.sees("interrupted turn").sees("A moment.").sees("yes or no> ").types("no")
     again.sees("It is done.").sees("> $")
     assert "A moment." not in again.seen  # it was shown before the question, and once
     again.types("/quit")

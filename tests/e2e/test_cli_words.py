@@ -51,7 +51,12 @@ def shop(tmp_path: Path) -> Path:
 
 def test_help_is_in_four_groups(tmp_path: Path) -> None:
     told = everhold("--help", cwd=tmp_path).stdout
-    assert re.findall(r"^(\w+):$", told, re.MULTILINE)[-4:] == ["Run", "Look", "Answer", "Keep"]
+    assert re.findall(r"^(\w+):$", told, re.MULTILINE)[-4:] == [
+        "Run",
+        "Inspect",
+        "Answer",
+        "Manage",
+    ]
 
 
 def test_explain_says_who_is_asked_since_when(shop: Path) -> None:
