@@ -82,7 +82,7 @@ def test_what_is_left_over_goes_alone(cli: Cli) -> None:
         ("--older-than 1d --older-than 2d", "once for all states, or once for each"),
         ("--older-than 1d --older-than failed=2d", "once for all states, or once for each"),
         ("--older-than failed=soon", "not a duration"),
-        ("--older-than asleep=1d", "'asleep' is no end"),
+        ("--older-than asleep=1d", "'asleep' is not an ended state"),
         ("--left-over --keep-last 1", "use it alone"),
     ],
 )

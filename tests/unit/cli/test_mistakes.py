@@ -84,8 +84,7 @@ MISTAKES = [
     ("run shop.py:refund --json-args shop.py", "bad_setting", 2, "not JSON"),
     ("run shop.py:refund order=8 --key seven", "key_conflict", 2, "with other arguments"),
     # who answers
-    ("run shop.py:chat --answer-with no-such-command", "bad_setting", 2, "there is no command"
-                                                                         " 'no-such-command'"),
+    ("run shop.py:chat --answer-with no-such-command", "bad_setting", 2, "was not found"),
     ("run shop.py:chat --answers a --answer-with b", "bad_setting", 2, "not both"),
     ("run shop.py:chat --answers none.json", "bad_setting", 2, "none.json cannot be read"),
     ("answer seven", "not_allowed", 2, "there is no terminal"),
