@@ -451,16 +451,16 @@ async def test_an_unknown_tool_of_the_server(tmp_path):
     ("given", "words"),
     [
         ({"name": "", "command": ["x"]}, "a letter or a digit"),
-        ({"name": "a"}, "a command, as a list of words, or a url"),
+        ({"name": "a"}, "either command, as a list of words, or url"),
         (
             {"name": "a", "command": ["x"], "url": "http://x"},
-            "a command, as a list of words, or a url",
+            "either command, as a list of words, or url",
         ),
         ({"name": "a", "command": "run this"}, "a list of words"),
-        ({"name": "a", "url": "ftp://x"}, "begins with http"),
+        ({"name": "a", "url": "ftp://x"}, "must begin with http"),
         ({"name": "a", "url": "http://x", "env": {"A": "1"}}, "neither env nor cwd"),
-        ({"name": "a", "command": ["x"], "headers": {"A": "1"}}, "no headers"),
-        ({"name": "a", "command": ["x"], "timeout": 0}, "more than 0"),
+        ({"name": "a", "command": ["x"], "headers": {"A": "1"}}, "headers are only for url"),
+        ({"name": "a", "command": ["x"], "timeout": 0}, "must be a number > 0"),
     ],
 )
 def test_servers_that_cannot_be(given, words):
