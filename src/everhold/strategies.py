@@ -1,11 +1,11 @@
-"""The strategies that come with everhold: programs that get a better answer out of a model.
+"""The built-in strategies: programs that get a better answer from a model.
 
     from everhold.strategies import panel
 
     everhold.run(panel(task="Tea or coffee?"), llm=model)
 
-`strategy("panel")` says what one is for and what it costs. Names are loaded when they are first
-used.
+`strategy("panel")` has the metadata of one: its use and its cost. Names are loaded when they are
+first used.
 """
 
 from __future__ import annotations

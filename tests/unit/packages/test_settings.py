@@ -167,7 +167,7 @@ WRONG = {
     "packages_path = [7]": "packages_path in {file}: it should be a list of strings, got [7]",
     "programs = ['shop', 7]": "programs in {file}: it should be a list of strings, got ['shop', 7]",
     "database = 'app.data'": "database in {file}: 'app.data' is not an address; "
-    "say sqlite:///file, postgresql://host/name, memory://, or a path that ends in .db",
+    "use sqlite:///file, postgresql://host/name, memory://, or a path that ends in .db",
     "llm = 'a'\nanswer_with =": "{file}: it is not TOML: Invalid value (at end of document)",
     "llm = 'a'\nanswer_with = ?": "{file}: it is not TOML: Invalid value (at line 2, column 15)",
 }

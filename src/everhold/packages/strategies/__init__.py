@@ -1,17 +1,14 @@
-"""The strategies that come with everhold: ways of getting a better answer out of a model than it
-gives at once.
+"""The built-in strategies: programs that get a better answer from a model than a single question.
 
-Each is one module with one program of the same name, and a `STRATEGY` that says what it is for and
-what it costs. They ask in plain words and read the answers with patience, so that any model and any
-host can answer them.
+Each module has one program of its own name, and a `STRATEGY` with its use and its cost. The prompts
+are plain text and the parsers accept loose answers, so that any model and any host can answer.
 
 Rules
   1. The task is the first parameter, and all others have defaults. The result has at least
      `answer`.
-  2. What does not depend on another answer is asked at the same time.
-  3. An answer that cannot be read never fails a session, and never lengthens it beyond what the
-     estimate says.
-  4. No dice but those of `ctx`.
+  2. Independent questions are asked at the same time.
+  3. An unreadable answer never fails a session, and never makes it longer than the estimate.
+  4. Random numbers come from `ctx` only.
 """
 
 from __future__ import annotations
@@ -36,11 +33,11 @@ NAMES: Final = (
 
 
 def strategy(name: str) -> Strategy:
-    """The strategy of this name, one of `NAMES`; its module is loaded now."""
+    """The strategy of a name of `NAMES`; imports its module."""
     found: Strategy = import_module(f"{PACKAGE}.{name}").STRATEGY
     return found
 
 
 def strategies() -> tuple[Strategy, ...]:
-    """All of them, in the order in which one would try them."""
+    """All strategies, in the order in which to try them."""
     return tuple(strategy(name) for name in NAMES)

@@ -1,4 +1,4 @@
-"""Chain of thought: one step an answer, and then the conclusion."""
+"""Chain of thought: one answer for each step, then a conclusion."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Chain of verification: a draft is checked by questions that are answered without looking at
-it.
-"""
+"""Chain of verification: questions, answered without the draft, check a draft and correct it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""What a strategy says of itself, as data: fronts and the reference read it, and so does whoever
-has to choose.
+"""The metadata of a strategy: its use, its parameters and its cost.
 
-The cost is a function of the arguments. It counts *answers* (how many questions somebody has to
-answer) and *rounds* (how often one has to wait for answers, when everything that is asked at the
-same time is answered together).
+The cost is a function of the arguments. It counts *answers* (questions that are asked) and *rounds*
+(waits for answers, if all questions of one moment are answered together).
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ TaskText = Annotated[
 
 
 class CostSpan(msgspec.Struct, frozen=True):
-    """A number that is known, or known within bounds."""
+    """A number, or its bounds."""
 
     least: int
     most: int
@@ -39,7 +37,7 @@ class CostSpan(msgspec.Struct, frozen=True):
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """What a call will cost."""
+    """The cost of a call."""
 
     answers: CostSpan
     rounds: CostSpan
@@ -61,7 +59,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class Paper(msgspec.Struct, frozen=True):
-    """Where the idea is from."""
+    """The paper that describes the method."""
 
     title: str
     authors: str
@@ -82,7 +80,7 @@ class StrategyParameter(msgspec.Struct, frozen=True):
 
 
 class Strategy(msgspec.Struct, frozen=True):
-    """A program that makes a model's answer better, with what one has to know to choose it."""
+    """A strategy: its program, and the facts for choosing it."""
 
     program: Program[Any, Any]
     summary: str
@@ -101,9 +99,7 @@ class Strategy(msgspec.Struct, frozen=True):
         return tuple(self._parameter(named) for named in self.program.signature.parameters.values())
 
     def estimate(self, args: Mapping[str, JSON] | None = None) -> Estimate:
-        """What a call with these arguments costs; raises `BadArguments` as the call itself
-        would.
-        """
+        """The cost of a call with these arguments; raises `BadArguments` as the call does."""
         given = {"task": "any", **(args or {})}
         bound = self.program.signature.bind(**self.program(**given).args)
         bound.apply_defaults()

@@ -1,4 +1,4 @@
-"""A panel: people of different minds take positions, hear each other, and a moderator concludes."""
+"""A panel: several roles take positions, debate, and a moderator concludes."""
 
 from __future__ import annotations
 
@@ -36,10 +36,15 @@ Role = Annotated[str, Meta(min_length=1)]
 Roles = Annotated[list[Role], Meta(min_length=1, max_length=12)]
 Seats = Annotated[
     Roles | None,
-    Meta(description="Who sits on the panel; by default an expert, a sceptic, a practitioner."),
+    Meta(description="The roles on the panel; by default an expert, a sceptic and a practitioner."),
 ]
 Debates = Annotated[
-    int, Meta(ge=0, le=5, description="How often they hear each other and answer again.")
+    int,
+    Meta(
+        ge=0,
+        le=5,
+        description="Rounds in which each role sees the other positions and answers again.",
+    ),
 ]
 
 
@@ -53,16 +58,16 @@ class Position:
 @dataclass(frozen=True, slots=True)
 class Conclusion:
     answer: str
-    agreed: bool  # whether all of them ended with the same answer
+    agreed: bool  # whether all roles ended with the same answer
     positions: list[Position]
-    debates: int  # how often they heard each other
+    debates: int  # rounds of debate
 
 
 @program
 async def panel(
     ctx: Context, task: TaskText, roles: Seats = None, debates: Debates = 1
 ) -> Conclusion:
-    """Let people of different minds take positions, hear each other, and be moderated."""
+    """Let several roles take positions and debate; a moderator concludes."""
     seats = list(roles or ROLES)
     ctx.progress(0, debates + 2, f"{len(seats)} positions")
     said = await ctx.llm_batch(
@@ -72,7 +77,7 @@ async def panel(
     while held < debates and len(seats) > 1 and not _agree(said):
         held += 1
         ctx.progress(held, debates + 2, f"debate {held}")
-        heard = [_hearing(role, number, said, task) for number, role in enumerate(seats)]
+        heard = [_build_reply_prompt(role, number, said, task) for number, role in enumerate(seats)]
         replies = await ctx.llm_batch(heard)
         said = [
             reply if reply.strip() else before for reply, before in zip(replies, said, strict=True)
@@ -91,9 +96,9 @@ async def panel(
     return Conclusion(concluded or positions[0].answer, _agree(said), positions, held)
 
 
-def _hearing(role: str, own: int, said: list[str], task: str) -> str:
-    """What one of them is asked in a debate: with the positions of the others, and none under a
-    name.
+def _build_reply_prompt(role: str, own: int, said: list[str], task: str) -> str:
+    """The prompt of one role in a debate, with the positions of the other roles and without
+    names.
     """
     others = [text for number, text in enumerate(said) if number != own]
     shown = [wrap_in_tags("position", text, label) for label, text in enumerate(others, 1)]
@@ -103,7 +108,7 @@ def _hearing(role: str, own: int, said: list[str], task: str) -> str:
 
 
 def _agree(said: list[str]) -> bool:
-    """Whether everybody gave the same answer, as far as that can be told."""
+    """Whether all roles gave the same answer, as far as it can be compared."""
     answers = [find_marked_text(text, "answer") for text in said]
     return None not in answers and len({normalize_answer(answer or "") for answer in answers}) == 1
 
@@ -117,7 +122,7 @@ def _cost(roles: list[str] | None, debates: int, **_: Any) -> Estimate:
 
 STRATEGY = Strategy(
     program=panel,
-    summary="Several roles answer independently, hear each other, and a moderator concludes.",
+    summary="Several roles answer independently and debate, then a moderator concludes.",
     use_when="The task has sides: decisions, reviews, designs, risks. Also for short answers"
     " that a debate can settle.",
     not_when="There is one known way to the answer; a panel only makes it longer.",

@@ -1,7 +1,7 @@
-"""How strategies read answers: what a model or a person typed, not what they should have typed.
+"""Parses the answers that strategies get from models and people, however they are written.
 
-Every function takes any text, also an empty or a very long one, and returns what it found or None.
-None of them raises, and each takes time in proportion to the length of the text.
+Every function accepts any text, also an empty or a very long one, and returns what it found or
+None. No function raises. Each takes time in proportion to the length of the text.
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ _LEAD: Final = re.compile(
 
 
 def find_marked_text(text: str, word: str) -> str | None:
-    """What stands behind the last `WORD:` that begins a line, to the end of the text; one in
-    capitals goes first.
-    """
+    """The text after the last `WORD:` that begins a line; a mark in capitals is preferred."""
     ends = _ends(text, word.upper(), re.NOFLAG) or _ends(text, word, re.IGNORECASE)
     return (text[ends[-1] :].strip() or None) if ends else None
 
 
 def extract_answer(text: str) -> str:
-    """The answer in a text that was asked to put it behind ANSWER:; all of the text if it did not.
+    """The answer after `ANSWER:`, or the whole text without it.
 
-    A text with several lines like `Answer: …` and none in capitals is taken whole: they are a part
-    of it.
+    Several lines such as `Answer: …`, none of them in capitals, are part of the text itself. Then
+    the whole text is returned.
     """
     if not _ends(text, "ANSWER", re.NOFLAG) and len(_ends(text, "answer", re.IGNORECASE)) > 1:
         return text.strip()
@@ -45,13 +43,13 @@ def extract_answer(text: str) -> str:
 
 
 def _ends(text: str, word: str, flags: re.RegexFlag) -> list[int]:
-    """Where each mark of this word ends."""
+    """The end of each mark of this word."""
     pattern = rf"^[ \t>*_#`-]{{0,8}}(?:(?i:final) )?{word}[ \t*_`]{{0,4}}[:=][ \t*_`]{{0,4}}"
     return [found.end() for found in re.finditer(pattern, text, flags | re.MULTILINE)]
 
 
 def extract_short_answer(text: str) -> str:
-    """The answer in one line: what a vote counts. Empty if the text says nothing."""
+    """The answer in one line, for a vote; empty if there is none."""
     behind = find_marked_text(text, "answer")
     if behind:
         return behind.splitlines()[0].strip()
@@ -62,9 +60,7 @@ def extract_short_answer(text: str) -> str:
 
 
 def normalize_answer(answer: str) -> str:
-    """The form in which two answers that mean the same are equal: without dress, case and digit
-    grouping.
-    """
+    """A form for comparing answers: without quotes and punctuation, case and digit grouping."""
     bare = " ".join(_LEAD.sub("", shorten_text(answer, 2000), count=1).split()).strip(_EDGE)
     amount = _AMOUNT.fullmatch(bare)
     if amount is None:
@@ -74,9 +70,7 @@ def normalize_answer(answer: str) -> str:
 
 
 def parse_score(text: str, most: float = 10) -> float | None:
-    """A score between 0 and `most`: `SCORE: 7`, `7/10`, `70 %`, or the last number. None outside of
-    the range.
-    """
+    """A score from 0 to `most`: `SCORE: 7`, `7/10`, `70 %`, or the last number; else None."""
     said = find_marked_text(text, "score")
     place = said.splitlines()[0] if said else text[-2000:]
     if fraction := _FRACTION.search(place):
@@ -93,7 +87,7 @@ def parse_score(text: str, most: float = 10) -> float | None:
 
 
 def parse_choice(text: str, most: int, word: str) -> int | None:
-    """A number from 1 to `most`: behind `WORD:`, or the only such number in the text."""
+    """A number from 1 to `most`: after `WORD:`, or the only such number in the text."""
     said = find_marked_text(text, word)
     numbers = re.findall(
         r"(?<![\w.])\d{1,3}(?!\w|\.\d)", said.splitlines()[0] if said else text[-20_000:]
@@ -103,7 +97,7 @@ def parse_choice(text: str, most: int, word: str) -> int | None:
 
 
 def is_verdict(text: str, word: str) -> bool:
-    """Whether this word comes first behind VERDICT:, or is all that was said."""
+    """Whether this word comes first after VERDICT:, or is the whole text."""
     said = find_marked_text(text, "verdict")
     if said is None:
         return is_only(text, word)
@@ -111,14 +105,12 @@ def is_verdict(text: str, word: str) -> bool:
 
 
 def is_only(text: str, word: str) -> bool:
-    """Whether the text says this word and nothing else that matters."""
+    """Whether the text is only this word, apart from punctuation."""
     return text.strip(_EDGE).casefold() == word.casefold()
 
 
 def parse_list(text: str, most: int) -> list[str]:
-    """The items of a list, however it was written; a text that is none is one item. At most `most`,
-    each once.
-    """
+    """The items of a list of any style, at most `most`, each once. Other text is one item."""
     found = _json_list(text) or _bullets(text)
     items = (shorten_text(" ".join(item.split())) for item in found or [text])
     return list(dict.fromkeys(item for item in items if item.strip(_EDGE)))[:most]
@@ -138,7 +130,7 @@ def _json_list(text: str) -> list[str]:
 
 def _bullets(text: str) -> list[str]:
     items: list[list[str]] = []
-    within = False  # what comes after an empty line is a remark, not a part of the item
+    within = False  # text after an empty line is not part of the item
     for line in text.splitlines():
         if found := _BULLET.match(line):
             items.append([line[found.end() :]])

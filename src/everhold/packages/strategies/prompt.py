@@ -1,11 +1,10 @@
-"""How strategies write their questions.
+"""Builds the prompts of strategies.
 
-What a model said before, and the task itself, stand between tags. Nobody can close a tag from
-inside, and the model is told that what stands there is material: a candidate that says "choose me"
-is only text.
+Earlier answers and the task are put between tags. Text inside cannot close its tag, and the prompt
+says that it is only material: a candidate that says "choose me" changes nothing.
 
-Ways of going about a task. A model that is asked the same thing five times in one conversation
-says the same thing five times; asked to go about it in five ways, it makes five attempts.
+A model that gets the same prompt several times tends to repeat its answer. `APPROACHES` makes the
+prompts of several attempts differ.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-#: Characters of one earlier answer that are shown again. A longer one keeps its beginning and its
-#: end.
+#: Characters of an earlier answer in a prompt. A longer one keeps its beginning and its end.
 MAX_SHOWN_CHARS: Final = 12_000
-#: Tokens for a whole answer to the task; the default is enough for a step, a judgement or a list.
+#: Tokens for a complete answer; the default is enough for a step, a judgement or a list.
 LONG_ANSWER_TOKENS: Final = 4096
 
 _TAGS: Final = (
@@ -42,16 +40,16 @@ _ANSWER: Final = (
 
 
 def build_prompt(instructions: str, *parts: str, task: str, whole: bool = False) -> str:
-    """A prompt: what to do and in which form, then the material, and the task last.
+    """A prompt: the instructions, then the material, and the task last.
 
-    With `whole`, the complete answer to the task is wanted, behind a mark.
+    With `whole`, it asks for the complete answer after `ANSWER:`.
     """
     words = [instructions.strip(), *([_ANSWER] if whole else []), *([_MATERIAL] if parts else [])]
     return "\n\n".join(["\n".join(words), *parts, wrap_in_tags("task", task)])
 
 
 def wrap_in_tags(tag: str, text: str, label: object = "") -> str:
-    """Text between tags, one of which may have a number: it cannot end before it ends."""
+    """Text between tags, with a number if there is a `label`. Tags inside the text are disarmed."""
     head = f'{tag} n="{label}"' if label else tag
     return f"<{head}>\n{_TAG.sub('‹', shorten_text(text.strip()))}\n</{tag}>"
 
@@ -81,5 +79,5 @@ APPROACHES: Final = (
 
 
 def get_approach(number: int) -> str:
-    """The approach of this number; they begin again when they are used up."""
+    """The approach of a number; numbers beyond the last start again at the first."""
     return APPROACHES[number % len(APPROACHES)]

@@ -1,8 +1,7 @@
-"""Rank: candidates meet in pairs, the better one of each pair goes on, and the last one is the
-answer.
+"""Rank: candidates are compared in pairs in a knockout tournament; the winner is the answer.
 
-Judges favour the place an answer stands in. So each pair is judged twice, once in each order; where
-the two judgements contradict each other, dice decide.
+Models favour one position of a pair. So each pair is judged twice, once in each order. If the two
+judgements contradict each other, a random number decides.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ Number = Annotated[
 @dataclass(frozen=True, slots=True)
 class RankedCandidate:
     answer: str
-    wins: int  # pairs that it won
+    wins: int  # pairs won
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +66,10 @@ class Ranking:
 async def rank(
     ctx: Context, task: TaskText, candidates: Candidates = None, n: Number = 4
 ) -> Ranking:
-    """Let candidates meet in pairs, and take the one that wins them all."""
-    entered = _who_speak(list(candidates) if candidates else await _written(ctx, task, n))
+    """Compare candidates in pairs, and return the one that wins all of its pairs."""
+    entered = _drop_empty(list(candidates) if candidates else await _written(ctx, task, n))
     left = list(entered)
-    ctx.rng().shuffle(left)  # so that whoever made the list did not make the pairs
+    ctx.rng().shuffle(left)  # so that the order of the list does not decide the pairs
     matches: list[Match] = []
     while len(left) > 1:
         ctx.progress(len(entered) - len(left), len(entered) - 1, f"{len(left)} candidates are left")
@@ -94,7 +93,7 @@ async def _written(ctx: Context, task: str, n: int) -> list[str]:
 
 
 async def _judged(ctx: Context, task: str, pairs: list[tuple[str, str]]) -> list[Match]:
-    """Judge pairs, all at once and each in both orders."""
+    """Judge all pairs at once, each in both orders."""
     if not pairs:
         return []
     prompts = [
@@ -124,10 +123,8 @@ def _match(task: str, one: str, other: str) -> str:
     )
 
 
-def _who_speak(texts: list[str]) -> list[str]:
-    """Who said nothing stays out, unless nobody said anything. Equal ones all stay: agreement
-    should count.
-    """
+def _drop_empty(texts: list[str]) -> list[str]:
+    """Drop empty candidates, but keep one. Equal candidates all stay, so that agreement counts."""
     return [text.strip() for text in texts if text.strip()] or [""]
 
 
@@ -138,7 +135,7 @@ def _ranking(entered: list[str], matches: list[Match], first: str) -> list[Ranke
 
 
 def _cost(candidates: list[str] | None, n: int, **_: Any) -> Estimate:
-    entered = len(_who_speak(candidates)) if candidates else n
+    entered = len(_drop_empty(candidates)) if candidates else n
     judged = 2 * (entered - 1)
     rounds = (entered - 1).bit_length()
     if candidates and len({text.strip() for text in candidates}) == len(candidates):

@@ -1,6 +1,4 @@
-"""Reflection: a draft, a critique of it, a revision, until the critic is content or the revisions
-are used up.
-"""
+"""Reflection: draft, critique and revision, until the critic accepts the draft or none are left."""
 
 from __future__ import annotations
 
@@ -21,11 +19,11 @@ Do the task below as well as you can.
 _CRITIQUE = """
 Somebody answered the task below. Look for what is wrong with the answer: errors of fact or logic, parts of the task
 that it misses, claims without support. Check calculations by doing them again. Name each problem in one line and say
-how to mend it; leave out matters of taste.
+how to fix it; leave out matters of taste.
 End with the line VERDICT: KEEP if the answer can stand as it is, or VERDICT: REVISE if it has to change.
 """  # noqa: E501
 _REVISION = """
-An answer to the task below was criticised. Write it anew: mend every problem that is really one, keep what is right,
+An answer to the task below was criticised. Write it anew: fix every problem that is real, keep what is right,
 and ignore criticism that is mistaken.
 """  # noqa: E501
 
@@ -35,14 +33,14 @@ Revisions = Annotated[int, Meta(ge=1, le=10, description="How often the draft ma
 @dataclass(frozen=True, slots=True)
 class Reflection:
     answer: str
-    settled: bool  # whether the critic had nothing left to say
+    settled: bool  # whether the critic accepted the last draft
     drafts: list[str]
     critiques: list[str]
 
 
 @program
 async def reflect(ctx: Context, task: TaskText, revisions: Revisions = 2) -> Reflection:
-    """Draft, criticise and revise, until the critic is content."""
+    """Draft, criticise and revise, until the critic accepts the draft."""
     ctx.progress(0, 2 * revisions + 1, "draft")
     drafts = [
         extract_answer(
@@ -57,7 +55,7 @@ async def reflect(ctx: Context, task: TaskText, revisions: Revisions = 2) -> Ref
         ctx.progress(2 * turn + 1, 2 * revisions + 1, "critique")
         critique = await ctx.llm(build_prompt(_CRITIQUE, draft, task=task))
         critiques.append(critique.strip())
-        # nothing to go by is no reason to change anything
+        # an empty critique gives no reason to change the draft
         if is_verdict(critique, "keep") or not critique.strip():
             return Reflection(drafts[-1], bool(critique.strip()), drafts, critiques)
         ctx.progress(2 * turn + 2, 2 * revisions + 1, "revision")
@@ -78,7 +76,7 @@ def _cost(revisions: int, **_: Any) -> Estimate:
 
 STRATEGY = Strategy(
     program=reflect,
-    summary="Writes a draft, criticises it, and revises it until the critic is content.",
+    summary="Writes a draft, criticises it, and revises it until the critic accepts it.",
     use_when="A good answer is easier to recognise than to write: code, prose, plans, anything"
     " with requirements.",
     not_when="The model cannot tell right from wrong in this field: it may talk itself out of a"
@@ -95,6 +93,6 @@ STRATEGY = Strategy(
             2023,
         ),
     ),
-    formula="2 to 2 × revisions + 1 answers, one a round; it ends when the critic is content",
+    formula="2 to 2 × revisions + 1 answers, one a round; it ends when the critic accepts",
     cost=_cost,
 )

@@ -37,7 +37,7 @@ class AnswerCount:
 @dataclass(frozen=True, slots=True)
 class Vote:
     answer: str
-    confidence: float  # the part of all attempts that ended with this answer
+    confidence: float  # the share of attempts with this answer
     tally: list[AnswerCount]
     attempts: list[str]
 
@@ -64,8 +64,8 @@ async def self_consistency(ctx: Context, task: TaskText, samples: Samples = 5) -
 
 
 def _tally(attempts: list[str]) -> list[AnswerCount]:
-    """Answers by the number of attempts that gave them, in the words of the first; who said nothing
-    does not count.
+    """Answers by their number of attempts, in the words of the first. Empty answers are left
+    out.
     """
     answers = [
         short

@@ -1,6 +1,4 @@
-"""Tree of thoughts: from each kept path several next steps are proposed and valued, and the best
-paths go on.
-"""
+"""Tree of thoughts: proposes and values next steps for each path, and keeps the best paths."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from everhold.packages.strategies.prompt import (
 from everhold.ports.context import Context
 from everhold.ports.program import program
 
-UNREADABLE_VALUE: Final = 5.0  # the value of a path whose value could not be read
+UNREADABLE_VALUE: Final = 5.0  # the value of a path if the answer is unreadable
 
 _PROPOSAL = """
 The task below is solved step by step. Propose {branches} next steps that differ in kind, each able to go on from the
@@ -53,9 +51,9 @@ class Thought:
 @dataclass(frozen=True, slots=True)
 class ThoughtTree:
     answer: str
-    steps: list[str]  # the path that was taken
+    steps: list[str]  # the chosen path
     score: float
-    levels: list[list[Thought]]  # everything that was looked at
+    levels: list[list[Thought]]  # all thoughts, by level
 
 
 @program
@@ -87,7 +85,7 @@ async def tree_of_thoughts(
 
 
 async def _grown(ctx: Context, task: str, paths: list[list[str]], branches: int) -> list[list[str]]:
-    """Every path with each of the next steps that were proposed for it."""
+    """Every path, extended by each step proposed for it."""
     words = _PROPOSAL.format(branches=branches)
     said = await ctx.llm_batch([build_prompt(words, *_shown(path), task=task) for path in paths])
     return [
@@ -121,7 +119,7 @@ STRATEGY = Strategy(
     " few.",
     use_when="A first step can lead into a dead end that shows only later: puzzles, plans,"
     " proofs, searches.",
-    not_when="Any sensible way gets there: cot costs a fraction.",
+    not_when="Most first steps lead to the goal: cot costs a fraction.",
     papers=(
         Paper(
             "Tree of Thoughts: Deliberate Problem Solving with Large Language Models",

@@ -1,9 +1,8 @@
-"""UCB: approaches to a task are arms of a bandit; a judge's marks say which of them deserves the
-next attempt.
+"""UCB: approaches to a task are arms of a bandit, and marks of a judge decide what is tried next.
 
 The rule is UCB1: try every arm once, then always the one with the highest mean plus a bonus that
-shrinks with each attempt at it. Attempts of one round are chosen together; one that is under way
-counts as made.
+shrinks with each attempt. The attempts of a round are chosen together; a running attempt counts as
+made.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from everhold.packages.strategies.prompt import (
 from everhold.ports.context import Context
 from everhold.ports.program import program
 
-UNREADABLE_MARK: Final = 0.5  # the mark of an attempt whose mark could not be read
+UNREADABLE_MARK: Final = 0.5  # the mark of an attempt if the answer is unreadable
 
 _LIST = """
 Name {arms} approaches to the task below that really differ: in method, not in wording. One sentence each, as an
@@ -51,7 +50,11 @@ Arms = Annotated[
 Pulls = Annotated[int, Meta(ge=1, le=64, description="How many attempts are made in all.")]
 Explore = Annotated[
     float,
-    Meta(ge=0, le=10, description="How much the unknown counts against the known; UCB1 has 1."),
+    Meta(
+        ge=0,
+        le=10,
+        description="The weight of rarely tried approaches against good marks; UCB1 has 1.",
+    ),
 ]
 Width = Annotated[int, Meta(ge=1, le=8, description="How many attempts are made at the same time.")]
 
@@ -99,7 +102,7 @@ async def ucb(
     explore: Explore = 0.5,
     at_once: Width = 2,
 ) -> BanditResult:
-    """Spend attempts on the approaches that a judge marks best, and give the best answer."""
+    """Spend attempts on the approaches with the best marks; returns the best answer."""
     tried = [Arm(words) for words in approaches or await _named(ctx, task, arms)]
     attempts: list[tuple[Attempt, Arm]] = []
     chosen = tried[:pulls]
@@ -115,13 +118,13 @@ async def ucb(
 
 
 async def _named(ctx: Context, task: str, arms: int) -> list[str]:
-    """What the model names, filled up with approaches of our own."""
+    """The approaches that the model names, filled up with built-in ones."""
     found = parse_list(await ctx.llm(build_prompt(_LIST.format(arms=arms), task=task)), arms)
     return [*found, *(words for words in APPROACHES if words not in found)][:arms]
 
 
 async def _made(ctx: Context, task: str, chosen: list[Arm]) -> list[tuple[Attempt, Arm]]:
-    """Attempts with these arms, all at once, and then their marks, all at once."""
+    """Make one attempt with each arm, all at once, then mark them, all at once."""
     prompts = [
         build_prompt(_ATTEMPT, wrap_in_tags("approach", arm.approach), task=task, whole=True)
         for arm in chosen
@@ -141,7 +144,7 @@ async def _made(ctx: Context, task: str, chosen: list[Arm]) -> list[tuple[Attemp
 
 
 def _next(arms: list[Arm], count: int, explore: float) -> list[Arm]:
-    """The arms that deserve the next attempts; each choice counts before its mark is known."""
+    """The arms of the next attempts. Each choice counts as an attempt before it is marked."""
     pulled = [len(arm.marks) for arm in arms]
     chosen = []
     for _ in range(count):
