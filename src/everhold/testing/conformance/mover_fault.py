@@ -462,7 +462,7 @@ class MoverStopContract(MoverContractBase):
     # ---- callers that are cancelled
 
     async def _given_up(self, after: int, verb: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Call a verb, and cancel the call after `turns` turns of the loop."""
+        """Call a verb, and cancel the call after this many turns of the loop."""
         task = asyncio.ensure_future(verb())
         for _ in range(after):
             await asyncio.sleep(0)
