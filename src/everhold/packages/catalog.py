@@ -112,8 +112,8 @@ def describe_program(program: AnyProgram, *, hidden: bool = False) -> ProgramEnt
             hidden=hidden,
         )
     if isinstance(program, LuaProgram):
-        said = read_package_meta(program.main) if program.main is not None else None
-        summary, category = (said.description, said.category) if said else ("", "")
+        meta = read_package_meta(program.main) if program.main is not None else None
+        summary, category = (meta.description, meta.category) if meta else ("", "")
         return ProgramEntry(
             program.name,
             "lua",

@@ -249,7 +249,7 @@ def _get_table(table: dict[str, Any], path: KeyPath) -> dict[str, Any]:
 
 
 def _checked(text: str, wanted: Mapping[str, Any]) -> str:
-    """The text, if it says what is wanted. An empty table that no line names is no difference."""
+    """The text, if its content is `wanted`; empty tables are ignored. Raises `BadToml`."""
     try:
         found = parse_toml(text)
     except BadToml:

@@ -50,11 +50,11 @@ async def cot(ctx: Context, task: TaskText, steps: Steps = 3) -> ThoughtChain:
         if step.strip():
             taken.append(shorten_text(step.strip()))
     ctx.progress(steps, steps + 1, "conclusion")
-    said = await ctx.llm(
+    reply = await ctx.llm(
         build_prompt(_CONCLUSION, *_so_far(taken), task=task, whole=True),
         max_tokens=LONG_ANSWER_TOKENS,
     )
-    return ThoughtChain(extract_answer(said), taken)
+    return ThoughtChain(extract_answer(reply), taken)
 
 
 def _so_far(steps: list[str]) -> list[str]:

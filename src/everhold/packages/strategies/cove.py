@@ -75,11 +75,11 @@ async def cove(ctx: Context, task: TaskText, checks: Checks = 4) -> VerifiedAnsw
         wrap_in_tags("check", f"{one.question}\n{one.finding}", label)
         for label, one in enumerate(checked, 1)
     ]
-    said = await ctx.llm(
+    reply = await ctx.llm(
         build_prompt(_REVISION, wrap_in_tags("draft", draft), *shown, task=task, whole=True),
         max_tokens=LONG_ANSWER_TOKENS,
     )
-    return VerifiedAnswer(extract_answer(said) or draft, draft, checked)
+    return VerifiedAnswer(extract_answer(reply) or draft, draft, checked)
 
 
 def _cost(checks: int, **_: Any) -> Estimate:

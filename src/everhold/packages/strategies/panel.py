@@ -70,20 +70,22 @@ async def panel(
     """Let several roles take positions and debate; a moderator concludes."""
     seats = list(roles or ROLES)
     ctx.progress(0, debates + 2, f"{len(seats)} positions")
-    said = await ctx.llm_batch(
+    texts = await ctx.llm_batch(
         [build_prompt(_POSITION.format(role=role), task=task, whole=True) for role in seats]
     )
     held = 0
-    while held < debates and len(seats) > 1 and not _agree(said):
+    while held < debates and len(seats) > 1 and not _agree(texts):
         held += 1
         ctx.progress(held, debates + 2, f"debate {held}")
-        heard = [_build_reply_prompt(role, number, said, task) for number, role in enumerate(seats)]
+        heard = [
+            _build_reply_prompt(role, number, texts, task) for number, role in enumerate(seats)
+        ]
         replies = await ctx.llm_batch(heard)
-        said = [
-            reply if reply.strip() else before for reply, before in zip(replies, said, strict=True)
+        texts = [
+            reply if reply.strip() else before for reply, before in zip(replies, texts, strict=True)
         ]
     ctx.progress(debates + 1, debates + 2, "conclusion")
-    shown = [wrap_in_tags("position", text, label) for label, text in enumerate(said, 1)]
+    shown = [wrap_in_tags("position", text, label) for label, text in enumerate(texts, 1)]
     concluded = extract_answer(
         await ctx.llm(
             build_prompt(_CONCLUSION, *shown, task=task, whole=True), max_tokens=LONG_ANSWER_TOKENS
@@ -91,25 +93,25 @@ async def panel(
     )
     positions = [
         Position(role, extract_answer(text), text.strip())
-        for role, text in zip(seats, said, strict=True)
+        for role, text in zip(seats, texts, strict=True)
     ]
-    return Conclusion(concluded or positions[0].answer, _agree(said), positions, held)
+    return Conclusion(concluded or positions[0].answer, _agree(texts), positions, held)
 
 
-def _build_reply_prompt(role: str, own: int, said: list[str], task: str) -> str:
+def _build_reply_prompt(role: str, own: int, texts: list[str], task: str) -> str:
     """The prompt of one role in a debate, with the positions of the other roles and without
     names.
     """
-    others = [text for number, text in enumerate(said) if number != own]
+    others = [text for number, text in enumerate(texts) if number != own]
     shown = [wrap_in_tags("position", text, label) for label, text in enumerate(others, 1)]
     return build_prompt(
-        _REPLY.format(role=role), wrap_in_tags("draft", said[own]), *shown, task=task, whole=True
+        _REPLY.format(role=role), wrap_in_tags("draft", texts[own]), *shown, task=task, whole=True
     )
 
 
-def _agree(said: list[str]) -> bool:
+def _agree(texts: list[str]) -> bool:
     """Whether all roles gave the same answer, as far as it can be compared."""
-    answers = [find_marked_text(text, "answer") for text in said]
+    answers = [find_marked_text(text, "answer") for text in texts]
     return None not in answers and len({normalize_answer(answer or "") for answer in answers}) == 1
 
 

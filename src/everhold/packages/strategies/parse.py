@@ -71,8 +71,8 @@ def normalize_answer(answer: str) -> str:
 
 def parse_score(text: str, most: float = 10) -> float | None:
     """A score from 0 to `most`: `SCORE: 7`, `7/10`, `70 %`, or the last number; else None."""
-    said = find_marked_text(text, "score")
-    place = said.splitlines()[0] if said else text[-2000:]
+    marked = find_marked_text(text, "score")
+    place = marked.splitlines()[0] if marked else text[-2000:]
     if fraction := _FRACTION.search(place):
         part = float(fraction[1])
         whole = float(fraction[2])
@@ -80,7 +80,7 @@ def parse_score(text: str, most: float = 10) -> float | None:
     elif percent := _PERCENT.search(place):
         value = float(percent[1]) / 100 * most
     elif numbers := re.findall(_NUMBER, place):
-        value = float(numbers[0] if said else numbers[-1])
+        value = float(numbers[0] if marked else numbers[-1])
     else:
         return None
     return value if 0 <= value <= most else None
@@ -88,20 +88,20 @@ def parse_score(text: str, most: float = 10) -> float | None:
 
 def parse_choice(text: str, most: int, word: str) -> int | None:
     """A number from 1 to `most`: after `WORD:`, or the only such number in the text."""
-    said = find_marked_text(text, word)
+    marked = find_marked_text(text, word)
     numbers = re.findall(
-        r"(?<![\w.])\d{1,3}(?!\w|\.\d)", said.splitlines()[0] if said else text[-20_000:]
+        r"(?<![\w.])\d{1,3}(?!\w|\.\d)", marked.splitlines()[0] if marked else text[-20_000:]
     )
     chosen = list(dict.fromkeys(int(number) for number in numbers if 1 <= int(number) <= most))
-    return chosen[0] if chosen and (said or len(chosen) == 1) else None
+    return chosen[0] if chosen and (marked or len(chosen) == 1) else None
 
 
 def is_verdict(text: str, word: str) -> bool:
     """Whether this word comes first after VERDICT:, or is the whole text."""
-    said = find_marked_text(text, "verdict")
-    if said is None:
+    marked = find_marked_text(text, "verdict")
+    if marked is None:
         return is_only(text, word)
-    return re.match(rf"{word}\b", said.strip(_EDGE), re.IGNORECASE) is not None
+    return re.match(rf"{word}\b", marked.strip(_EDGE), re.IGNORECASE) is not None
 
 
 def is_only(text: str, word: str) -> bool:

@@ -88,7 +88,7 @@ async def _written(ctx: Context, task: str, n: int) -> list[str]:
         for number in range(n)
     ]
     return [
-        extract_answer(said) for said in await ctx.llm_batch(prompts, max_tokens=LONG_ANSWER_TOKENS)
+        extract_answer(text) for text in await ctx.llm_batch(prompts, max_tokens=LONG_ANSWER_TOKENS)
     ]
 
 
@@ -99,8 +99,8 @@ async def _judged(ctx: Context, task: str, pairs: list[tuple[str, str]]) -> list
     prompts = [
         _match(task, *order) for one, other in pairs for order in ((one, other), (other, one))
     ]
-    said = [parse_choice(text, 2, "better") for text in await ctx.llm_batch(prompts)]
-    return [_decided(ctx, pair, said[2 * i], said[2 * i + 1]) for i, pair in enumerate(pairs)]
+    choices = [parse_choice(text, 2, "better") for text in await ctx.llm_batch(prompts)]
+    return [_decided(ctx, pair, choices[2 * i], choices[2 * i + 1]) for i, pair in enumerate(pairs)]
 
 
 def _decided(

@@ -57,8 +57,8 @@ async def self_consistency(ctx: Context, task: TaskText, samples: Samples = 5) -
     if len(tied) > 1:
         ctx.progress(1, 2, f"{len(tied)} answers are even")
         shown = [wrap_in_tags("answer", one.answer, label) for label, one in enumerate(tied, 1)]
-        said = await ctx.llm(build_prompt(_CHOICE, *shown, task=task))
-        answer = tied[(parse_choice(said, len(tied), "choice") or 1) - 1].answer
+        reply = await ctx.llm(build_prompt(_CHOICE, *shown, task=task))
+        answer = tied[(parse_choice(reply, len(tied), "choice") or 1) - 1].answer
     votes = next((one.votes for one in tally if one.answer == answer), 0)
     return Vote(answer, votes / samples, tally, [attempt.strip() for attempt in attempts])
 

@@ -77,27 +77,29 @@ async def tree_of_thoughts(
         paths = [grown[at] for at in kept]
         levels.append([Thought(grown[at], values[at], at in kept) for at in order])
     ctx.progress(2 * depth, 2 * depth + 1, "conclusion")
-    said = await ctx.llm(
+    replies = await ctx.llm(
         build_prompt(_CONCLUSION, *_shown(paths[0]), task=task, whole=True),
         max_tokens=LONG_ANSWER_TOKENS,
     )
-    return ThoughtTree(extract_answer(said), paths[0], best, levels)
+    return ThoughtTree(extract_answer(replies), paths[0], best, levels)
 
 
 async def _grown(ctx: Context, task: str, paths: list[list[str]], branches: int) -> list[list[str]]:
     """Every path, extended by each step proposed for it."""
     words = _PROPOSAL.format(branches=branches)
-    said = await ctx.llm_batch([build_prompt(words, *_shown(path), task=task) for path in paths])
+    replies = await ctx.llm_batch([build_prompt(words, *_shown(path), task=task) for path in paths])
     return [
         [*path, step]
-        for path, text in zip(paths, said, strict=True)
+        for path, text in zip(paths, replies, strict=True)
         for step in parse_list(text, branches)
     ]
 
 
 async def _values(ctx: Context, task: str, paths: list[list[str]]) -> list[float]:
-    said = await ctx.llm_batch([build_prompt(_VALUE, *_shown(path), task=task) for path in paths])
-    return [UNREADABLE_VALUE if (value := parse_score(text)) is None else value for text in said]
+    replies = await ctx.llm_batch(
+        [build_prompt(_VALUE, *_shown(path), task=task) for path in paths]
+    )
+    return [UNREADABLE_VALUE if (value := parse_score(text)) is None else value for text in replies]
 
 
 def _shown(path: list[str]) -> list[str]:

@@ -111,9 +111,9 @@ async def ucb(
         attempts += await _made(ctx, task, chosen)
         chosen = _next(tried, min(at_once, pulls - len(attempts)), explore)
     best, arm = max(attempts, key=lambda made: (bool(made[0].answer), made[0].mark, made[1].mean))
-    told = [TriedArm(one.approach, len(one.marks), one.mean) for one in tried]
+    tried_arms = [TriedArm(one.approach, len(one.marks), one.mean) for one in tried]
     return BanditResult(
-        best.answer, arm.approach, best.mark, told, [attempt for attempt, _ in attempts]
+        best.answer, arm.approach, best.mark, tried_arms, [attempt for attempt, _ in attempts]
     )
 
 
@@ -129,8 +129,8 @@ async def _made(ctx: Context, task: str, chosen: list[Arm]) -> list[tuple[Attemp
         build_prompt(_ATTEMPT, wrap_in_tags("approach", arm.approach), task=task, whole=True)
         for arm in chosen
     ]
-    said = await ctx.llm_batch(prompts, max_tokens=LONG_ANSWER_TOKENS)
-    answers = [extract_answer(text) for text in said]
+    replies = await ctx.llm_batch(prompts, max_tokens=LONG_ANSWER_TOKENS)
+    answers = [extract_answer(text) for text in replies]
     judged = await ctx.llm_batch(
         [build_prompt(_MARK, wrap_in_tags("answer", answer), task=task) for answer in answers]
     )
