@@ -35,7 +35,7 @@ MISFITS = {
 @everhold.program
 async def misfit(ctx, which: str):
     await ctx.llm("go")
-    with pytest.raises(everhold.EverholdError, match="should be"):
+    with pytest.raises(everhold.EverholdError, match="must be"):
         done = MISFITS[which](ctx)
         if asyncio.iscoroutine(done):
             await done

@@ -228,7 +228,7 @@ async def test_a_secret_comes_from_the_environment(tmp_path, monkeypatch):
         ("[[tell]]\ncommand = 'true'\nkinds = ['timer']", "'timer' is not one of"),
         ("[[tell]]\ncommand = 'true'\nmax_age = 'soon'", "'soon' is not a duration"),
         ("[[tell]]\ncommand = 'true'\ntimeout = true", "timeout cannot be True"),
-        ("[[tell]]\ncommand = 'true'\ntimeout = 0", "more than 0"),
+        ("[[tell]]\ncommand = 'true'\ntimeout = 0", "must be a number > 0"),
         ("[[tell]]\nurl = 'ftp://host/'", "http:// or https://"),
         (
             "[[tell]]\ncommand = 'true'\n[[tell]]\ncommand = 'true'",

@@ -148,7 +148,7 @@ def test_an_unknown_scheme_names_those_that_are_installed(install):
     with pytest.raises(BadSetting) as refused:
         everhold.open("shelv://attic")
     told = str(refused.value)
-    assert "there are sqlite://, memory://, postgresql://, shelf://" in told
+    assert "known: sqlite://, memory://, postgresql://, shelf://" in told
     assert "did you mean 'shelf'?" in told and "everhold.stores" in told
 
 
