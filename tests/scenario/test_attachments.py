@@ -309,5 +309,5 @@ async def test_an_attachment_belongs_to_the_work_of_a_session(monkeypatch):
     with pytest.raises(ForeignCall):
         await keep_attachment(b"")
     monkeypatch.setattr(attachment, "LARGEST", 3)
-    with pytest.raises(BadArguments, match="4 bytes are more than 3"):
+    with pytest.raises(BadArguments, match="of 4 bytes is larger than 3"):
         await keep_attachment(b"1234")

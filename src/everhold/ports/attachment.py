@@ -1,8 +1,8 @@
-"""Attachments: bytes that are kept beside a session. Their name is the digest of their content.
+"""Attachments: bytes stored beside a session, named by the digest of their content.
 
-Whoever does a session's work (a tool, a plugin inside an effect) may keep and read some:
-`keep_attachment` and `load_attachment` find the session by themselves. What another session keeps
-cannot be read, whoever knows its name.
+A running call (a tool, or a plugin inside an effect) may store and read them with `keep_attachment`
+and `load_attachment`, which find the session themselves. Attachments of other sessions cannot be
+read, even by name.
 """
 
 from __future__ import annotations
@@ -15,46 +15,47 @@ import msgspec
 
 from everhold.errors import BadArguments, ForeignCall
 
-#: Bytes that one attachment may have.
+#: Bytes of the largest attachment.
 LARGEST: Final = 64 * 1024 * 1024
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """What is kept: its name, how many bytes, and what sort of content."""
+    """An attachment: its name, size and media type."""
 
     id: str
     size: int
     media_type: str
 
     def check(self, data: bytes) -> None:
-        """Raises `BadArguments` unless these bytes are what it says."""
+        """Raise `BadArguments` unless the bytes match the name and size."""
         if len(data) != self.size or sha256(data).hexdigest() != self.id:
             raise BadArguments(
-                "attach", f"the bytes are not the {self.size:,} that {self.id[:12]}… names"
+                "attach",
+                f"the bytes do not match attachment {self.id[:12]}… of {self.size:,} bytes",
             )
 
 
 class SessionAttachments(Protocol):
-    """Where the attachments of one session are."""
+    """The attachments of one session."""
 
     async def keep(self, made: Attachment, data: bytes) -> None: ...
 
     async def read(self, id: str) -> tuple[Attachment, bytes]:
-        """Raises `UnknownAttachment` for what the session does not keep."""
+        """Raises `UnknownAttachment` for other names."""
         ...
 
 
-#: The shelf of the session whose work is under way.
+#: The attachments of the session whose call is running.
 CURRENT_ATTACHMENTS: ContextVar[SessionAttachments] = ContextVar("everhold_shelf")
 
 
 async def keep_attachment(data: bytes | str, media_type: str = "") -> Attachment:
-    """Keep bytes or text for the session whose work is under way; the same content again is kept
-    once.
-    """
+    """Store bytes or text for the session of the running call. The same content is stored once."""
     body = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else bytes(data)
     if len(body) > LARGEST:
-        raise BadArguments("attach", f"{len(body):,} bytes are more than {LARGEST:,}")
+        raise BadArguments(
+            "attach", f"an attachment of {len(body):,} bytes is larger than {LARGEST:,}"
+        )
     kind = media_type or ("text/plain" if isinstance(data, str) else "application/octet-stream")
     made = Attachment(sha256(body).hexdigest(), len(body), kind)
     await _shelf().keep(made, body)
@@ -62,9 +63,7 @@ async def keep_attachment(data: bytes | str, media_type: str = "") -> Attachment
 
 
 async def load_attachment(id: str) -> tuple[Attachment, bytes]:
-    """What the session whose work is under way keeps under this name; raises
-    `UnknownAttachment`.
-    """
+    """Read an attachment of the session of the running call; raises `UnknownAttachment`."""
     return await _shelf().read(id)
 
 

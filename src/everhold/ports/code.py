@@ -1,15 +1,14 @@
-"""Code that a model writes, and who runs it: the seam between an agent and an executor (row 25).
+"""Code that a model writes: the interface between an agent and a code executor (row 25).
 
 Rules
-  1. An executor is asked for one stretch at a time: from the beginning, or from where what the
-     program asked for is answered, up to where it asks for more or ends. It MUST be able to run the
-     whole again from the answers alone.
-  2. Given the same request, scope and answers it MUST come to the same end: dice and clocks come
+  1. An executor runs one stretch of a program per call: from the beginning, or from its last tool
+     calls, to its next tool calls or its end. It MUST be able to run the whole again from the
+     results alone.
+  2. The same request, scope and results MUST give the same outcome: random numbers and time come
      from the scope.
-  3. A program's own error is a part of `CodeEnded`. What it cannot run at all raises
-     `CodeExecutionUnavailable`; where it died while running, `CodeExecutionStopped`.
-  4. `finish` ends the turn only if the request accepts it. Else the program is told that it does
-     not.
+  3. An error of the program is part of `CodeEnded`. If the executor cannot run the program, it
+     raises `CodeExecutionUnavailable`; if it died while running, `CodeExecutionStopped`.
+  4. `finish` ends the turn only if the request accepts it. Otherwise the program gets an error.
 """
 
 from __future__ import annotations
@@ -23,42 +22,38 @@ from everhold.core.codec import JSON
 
 
 class CodeRequest(msgspec.Struct, frozen=True):
-    """A program in some language; `accept_finish` says whether it may end the turn that it runs
-    in.
-    """
+    """A program in some language; `accept_finish` says whether it may end its turn."""
 
     language: str
     code: str
     accept_finish: bool = False
     at: float = 0.0  # the time that the program sees
-    history: list[JSON] = []  # what was said before, in order: {"role", "text"}; to be read only
+    history: list[JSON] = []  # the messages so far, in order: {"role", "text"}; read only
 
 
 class CodeToolCall(msgspec.Struct, frozen=True):
-    """A tool that a program wants called."""
+    """A tool call that a program wants."""
 
     tool: str
     input: dict[str, JSON]
 
 
 class CodeToolResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What came of a wish: a value, or what went wrong."""
+    """The result of a tool call: a value or an error."""
 
     value: JSON = None
     error: str | None = None
 
 
 class CodePaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="asking"):
-    """The program stands still until all of these are answered."""
+    """The program waits for the results of these calls."""
 
     wishes: list[CodeToolCall]
     printed: list[str] = []
 
 
 class CodeEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended"):
-    """The program has ended: with a value, with an error of its own, or with what the turn is to
-    end with.
-    """
+    """The program has ended: with a value, an error, or a value that ends the turn."""
 
     value: JSON = None
     error: str | None = None
@@ -66,7 +61,7 @@ class CodeEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended"):
     printed: list[str] = []
 
 
-#: How far a program of a model came.
+#: The outcome of one stretch.
 CodeRunResult = CodePaused | CodeEnded
 
 
@@ -76,24 +71,24 @@ class CodeExecutor(Protocol):
 
     @property
     def language(self) -> str:
-        """What it runs, which is also the name of the tool that a model is given."""
+        """The language, which is also the name of the tool for the model."""
         ...
 
     @property
     def description(self) -> str:
-        """What a model has to know to write for it."""
+        """The tool description: what a model needs to know to write programs."""
         ...
 
     @property
     def accept_finish(self) -> bool:
-        """Whether programs may end the turn that they run in."""
+        """Whether programs may end their turn."""
         ...
 
     async def run(
         self, request: CodeRequest, granted: Sequence[Sequence[CodeToolResult]], scope: str
     ) -> CodeRunResult:
-        """Run the program up to where it asks for more than was granted, or to its end.
+        """Run the program with the results so far, to its next tool calls or its end.
 
-        `scope` names the run: no two have the same, and it stays the same for as long as one lasts.
+        `scope` identifies the run: it is unique, and stays the same for all stretches of a run.
         """
         ...

@@ -4,10 +4,10 @@
     redis = "my_package.store:open_store"
 
 Rules
-  1. Nothing is imported but what is asked for by name.
-  2. What everhold itself registers goes before others. A name that two other packages offer is
-     refused with `EntryPointConflict`.
-  3. What cannot be imported is refused with `BrokenEntryPoint`, which names the package.
+  1. Only entry points that are asked for by name are imported.
+  2. Those of everhold itself win. A name that two other packages register is refused with
+     `EntryPointConflict`.
+  3. One that cannot be imported is refused with `BrokenEntryPoint`, which names the package.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OWN: Final = "everhold"
 
 
 class RegisteredObject(msgspec.Struct, frozen=True):
-    """What a package registers under a name."""
+    """An object that a package registers under a name."""
 
     group: str
     name: str
@@ -41,12 +41,12 @@ class RegisteredObject(msgspec.Struct, frozen=True):
 
 
 def list_entry_point_names(group: str) -> list[str]:
-    """The names that installed packages register, in order."""
+    """The names that installed packages register, sorted."""
     return sorted({point.name for point in _read_entry_points(group)})
 
 
 def load_entry_point(group: str, name: str) -> RegisteredObject | None:
-    """What is registered under a name, imported; None if nothing is.
+    """Import the object that is registered under a name; None if there is none.
 
     Raises `EntryPointConflict` and `BrokenEntryPoint`.
     """
@@ -60,7 +60,7 @@ def load_entry_point(group: str, name: str) -> RegisteredObject | None:
     (point,) = found
     try:
         value = point.load()
-    except Exception as error:  # whatever the import of a foreign module raises
+    except Exception as error:  # importing another package may raise anything
         words = " ".join(f"{type(error).__name__}: {error}".split())
         raise BrokenEntryPoint(
             group, name, _distribution(point), f"cannot be loaded: {words}"
@@ -69,7 +69,7 @@ def load_entry_point(group: str, name: str) -> RegisteredObject | None:
 
 
 def _read_entry_points(group: str) -> list[EntryPoint]:
-    from importlib.metadata import entry_points  # takes long to import, and is rarely needed
+    from importlib.metadata import entry_points  # slow to import, and rarely needed
 
     return list(entry_points(group=group))
 

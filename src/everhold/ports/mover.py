@@ -1,8 +1,8 @@
-"""Who calls `move` for which session, and when.
+"""Movers: they decide when `move` runs, and for which session.
 
 The engine has one function that moves a session. It is idempotent, and may run twice at once: the
-fence of the commit decides. So a mover decides nothing about a session. It only makes sure that a
-move happens, soon and not too often.
+fence of the commit decides. A mover decides nothing about a session; it only makes sure that moves
+happen soon, and not too often.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from everhold.core.session import SessionId
 
 
 class Next(msgspec.Struct, frozen=True):
-    """What a move says about the session: when to move it again, and which others to move."""
+    """The result of a move: when to move the session again, and which other sessions to move."""
 
     at: float | None = None  # move it again at that time: its earliest timer or expiry
     # sessions to which the commits of this move delivered something
     others: Sequence[SessionId] = ()
-    # why it cannot go on in this process: its program is not here, or diverged
+    # why it cannot move in this process: its program cannot be loaded, or diverged
     absent: str | None = None
     moved: bool = False  # whether anything was committed
 
 
-#: Moves one session; never raises because of what is wrong with that session.
+#: Moves one session. Never raises for a problem of that session.
 Move = Callable[[str], Awaitable[Next]]
 
 
 class Mover(Protocol):
     def send(self, session_id: str, *, at: float | None = None) -> None:
-        """Request a move, now or at a time. It returns at once, and a request may be lost:
-        reconciliation finds it.
+        """Request a move, now or at a time. Returns at once. A request may be lost; reconciliation
+        finds the session then.
 
         MUST move the session again if it is being moved now.
         """
         ...
 
     async def serve(self, move: Move) -> None:
-        """Run the moves that were requested, until `leave` is called."""
+        """Run requested moves until `leave` is called."""
         ...
 
     async def leave(self, grace: float) -> None:
-        """Begin no move any more, and let running ones end within `grace` seconds."""
+        """Start no more moves, and let running ones end within `grace` seconds."""
         ...

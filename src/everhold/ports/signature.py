@@ -1,9 +1,8 @@
-"""What a function says of itself: the schema of its parameters, and what its docstring tells of
-each.
+"""The schema of a function's parameters, with descriptions from annotations and docstrings.
 
-Docstrings are read in the three ways people write them: Google's (`Args:`), NumPy's (`Parameters`
-underlined) and Sphinx's (`:param name:`). What a parameter's annotation says, as in `Annotated[str,
-"the city"]`, goes first.
+Docstrings are read in three styles: Google (`Args:`), NumPy (`Parameters` underlined) and Sphinx
+(`:param name:`). A description in an annotation, as in `Annotated[str, "the city"]`, takes
+precedence.
 """
 
 from __future__ import annotations
@@ -21,21 +20,18 @@ from everhold.core.schema import encode_value_as, schema_of
 from everhold.errors import BadArguments, BadValue, EverholdError
 
 _PLAIN: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-#: No two parts that could share a blank stand side by side: a long line would be tried in every way
-#: to split it.
+#: No two adjacent parts match blanks: a long line would be split in every possible way (quadratic).
 _SPHINX: Final = re.compile(r"^:(?:param|parameter|arg|argument|key)\s([^:]*):\s*(.*)$")
 _LAST: Final = re.compile(r"^\*{0,2}(\w+)$")
 _GOOGLE: Final = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\)\s*)?:\s*(.*)$")
 _NUMPY: Final = re.compile(r"^\*{0,2}(\w+)\s*(?::.*)?$")
-#: What was resolved before: it takes longer than the rest of a step.
+#: Cache of resolved return types: resolving takes longer than the rest of a step.
 _RETURNED: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
 _BEGINS: Final = frozenset({"args:", "arguments:", "parameters:", "params:"})
 
 
 def resolve_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The types of the parameters and of the result; raises `BadArguments` for what cannot be
-    resolved.
-    """
+    """The types of the parameters and of the result; raises `BadArguments`."""
     try:
         return typing.get_type_hints(function, include_extras=True)
     except Exception as error:
@@ -45,10 +41,10 @@ def resolve_hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def get_return_type(function: Callable[..., Any]) -> Any:
-    """The type of what a function returns; None if it says none, or none that can be resolved."""
+    """The return type; None if it is missing or cannot be resolved."""
     try:
         return _RETURNED[function]
-    except (KeyError, TypeError):  # not seen before, or not something that can be remembered
+    except (KeyError, TypeError):  # not cached, or not hashable
         pass
     try:
         found = typing.get_type_hints(function).get("return")
@@ -60,7 +56,7 @@ def get_return_type(function: Callable[..., Any]) -> Any:
 
 
 def get_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters that are passed by name; `BadArguments` if there are others."""
+    """The parameters, all of which can be passed by name; raises `BadArguments` for others."""
     name = getattr(function, "__qualname__", repr(function))
     try:
         found = list(inspect.signature(function).parameters.values())
@@ -70,14 +66,16 @@ def get_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         del found[0]  # a method, before it is bound
     for one in found:
         if one.kind not in _PLAIN:
-            raise BadArguments("tool", f"{name} takes {one}, which a model cannot give by name")
+            raise BadArguments(
+                "tool", f"{name} has the parameter {one}, which cannot be passed by name"
+            )
     return found
 
 
 def build_parameter_schema(
     function: Callable[..., Any], leave: str | None = None
 ) -> dict[str, JSON]:
-    """The schema of what is passed, without the parameter `leave`."""
+    """The schema of the parameters, without the parameter `leave`."""
     hints = resolve_hints(function)
     told = split_docstring(inspect.getdoc(function) or "")[1]
     properties: dict[str, JSON] = {}
@@ -102,7 +100,7 @@ def build_parameter_schema(
 
 
 def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """A docstring without what it tells of the parameters, and that by their names."""
+    """A docstring without its parameter descriptions, and those descriptions by name."""
     rest: list[str] = []
     told: dict[str, list[str]] = {}
     lines = doc.expandtabs().splitlines()
@@ -123,9 +121,7 @@ def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
 
 
 def _sphinx(line: str) -> tuple[str, str] | None:
-    """The parameter that a line is about, the last word before its colon, and what it says of
-    it.
-    """
+    """The parameter of a line (the last word before its colon), and its description."""
     found = _SPHINX.match(line)
     words = found[1].split() if found else ()
     name = _LAST.match(words[-1]) if words else None
@@ -135,7 +131,7 @@ def _sphinx(line: str) -> tuple[str, str] | None:
 def _section(
     lines: list[str], index: int, outside: int, form: re.Pattern[str], told: dict[str, list[str]]
 ) -> int:
-    """Read the entries of a section, up to a line that is not inside it; returns where it ends."""
+    """Read the entries of a section up to a line outside it; returns the index of that line."""
     inner: int | None = None
     while index < len(lines):
         line = lines[index]
@@ -183,7 +179,7 @@ def _share(function: Callable[..., Any], shared: dict[str, JSON], more: dict[str
     for name, part in more.items():
         if shared.setdefault(name, part) != part:
             raise BadArguments(
-                "tool", f"{function.__qualname__} takes two types that are called {name}"
+                "tool", f"{function.__qualname__} has two types with the name {name}"
             )
 
 
@@ -201,4 +197,4 @@ def _default(part: dict[str, JSON], default: Any, hint: Any) -> None:
     try:
         part["default"] = encode_value_as(default, hint, "the default")
     except (BadValue, EverholdError):
-        part.pop("default", None)  # a default that JSON has no form for is still the function's
+        part.pop("default", None)  # the default cannot be JSON; the function still uses it

@@ -1,19 +1,18 @@
-"""What a model says while it says it, for whoever listens in this process.
+"""Streaming: pieces of an answer while a model produces it, for listeners in this process.
 
     with subscribe(session_id) as heard:
         async for query_id, delta in heard:
             ...
 
-Deltas are for eyes only. They are not kept, not replayed, and decide nothing: the answer in the
-journal does.
+Deltas are only for display. They are not stored, not replayed, and decide nothing; the answer in
+the journal does.
 
 Rules
-  1. `publish_delta` never waits and never fails, and costs nothing where nobody listens.
-  2. A listener that falls behind loses the oldest deltas, and is told so: the next it hears is a
-     `missed`.
-  3. `reset` retracts all that was said to a query so far: the model is asked once more.
-  4. `end` is the last of an attempt that was answered. What failed ends without it; the journal
-     knows how.
+  1. `publish_delta` never waits and never fails, and costs nothing without listeners.
+  2. A listener that is too slow loses the oldest deltas, and then gets a `missed`.
+  3. `reset` retracts all deltas of a query so far: the model is asked again.
+  4. `end` is the last delta of an answered attempt. A failed attempt has none; the journal has the
+     error.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ from typing import Final, Self
 
 import msgspec
 
-#: Deltas kept for one listener that does not read.
+#: Deltas that are kept for a slow listener.
 LIMIT: Final = 1000
 
 
 class DeltaKind(StrEnum):
-    """What a piece of a streamed answer is."""
+    """The kind of a delta."""
 
-    TEXT = "text"  # words of the answer
-    THINKING = "thinking"  # words the model says to itself
+    TEXT = "text"  # text of the answer
+    THINKING = "thinking"  # reasoning of the model
     # a tool call: `call` and `name` with its first delta, the input as JSON text in `text`
     TOOL = "tool"
-    PROGRESS = "progress"  # of a tool that is run: `call`, `name`, and words in `text`
-    RESET = "reset"  # forget what was said to this query: it is asked again, by the model `name`
-    END = "end"  # the answer is whole
-    MISSED = "missed"  # `text` many were dropped, because this listener did not read
+    PROGRESS = "progress"  # of a running tool: `call`, `name`, and a message in `text`
+    RESET = "reset"  # discard the deltas of this query: the model `name` is asked again
+    END = "end"  # the answer is complete
+    MISSED = "missed"  # deltas were dropped, because this listener is slow; `text` is their number
 
 
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A piece of an answer. Pieces of the same `part` belong together, in the order heard."""
+    """A piece of an answer. Pieces with the same `part` belong together, in order."""
 
     kind: DeltaKind
     text: str = ""
@@ -54,9 +53,7 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class StreamListener:
-    """What is heard of one session. Leave the `with` block to stop listening; that ends the
-    iteration.
-    """
+    """The deltas of one session. Leaving the `with` block ends the iteration."""
 
     def __init__(self, session_id: str, limit: int = LIMIT) -> None:
         self.session_id = session_id
@@ -80,7 +77,7 @@ class StreamListener:
         self.close()
 
     def close(self) -> None:
-        """Stop listening; what was heard can still be read."""
+        """Stop listening. Deltas received so far can still be read."""
         if self._open:
             self._open = False
             others = [one for one in _LISTENERS[self.session_id] if one is not self]
@@ -107,7 +104,7 @@ class StreamListener:
         return found
 
     def take(self) -> tuple[str, Delta] | None:
-        """The next that was heard, without waiting."""
+        """The next delta, or None; never waits."""
         if self._missed:
             missed = self._missed
             self._missed = 0
@@ -125,9 +122,9 @@ class StreamListener:
         waiter = self._waiter
         if waiter is None or waiter.done():
             return
-        try:  # the publisher may live on the loop of another thread
+        try:  # the publisher may run on the loop of another thread
             waiter.get_loop().call_soon_threadsafe(_done, waiter)
-        except RuntimeError:  # that loop is closed: nobody reads any more
+        except RuntimeError:  # that loop is closed, so its listener is gone
             pass
 
 
@@ -135,18 +132,18 @@ _LISTENERS: Final[dict[str, list[StreamListener]]] = {}
 
 
 def publish_delta(session_id: str, query_id: str, delta: Delta) -> None:
-    """Tell whoever listens to this session."""
+    """Send a delta to all listeners of a session."""
     for listener in _LISTENERS.get(session_id, ()):
         listener.hear(query_id, delta)
 
 
 def has_listeners(session_id: str) -> bool:
-    """Whether anybody listens: who would have to work for a delta may leave it."""
+    """Whether a session has listeners; without them, deltas need not be made."""
     return session_id in _LISTENERS
 
 
 def subscribe(session_id: str, *, limit: int = LIMIT) -> StreamListener:
-    """Listen to what models say to one session, from now on. Use it with `with`."""
+    """Listen to one session from now on. Use it with `with`."""
     return StreamListener(session_id, limit)
 
 

@@ -1,26 +1,19 @@
-"""Tools: what an agent may do. `@tool` makes one of a typed function.
+"""Tools: functions that a model can call. `@tool` makes one of a typed function.
 
     @tool(read_only=True)
     def weather(city: Annotated[str, "its name"]) -> str:
         \"\"\"Tell the weather in a city.\"\"\"
 
-A parameter annotated `ToolContext` is not the model's to give: it receives what is known of the
-call.
+The model does not see a parameter annotated `ToolContext`; it receives the context of the call.
 
-Direct completions: a model asked once, from within the work of a session (row 30).
+`complete` asks a model once from within a running call (row 30). The question is part of the call:
+a replay uses the call's result and asks nothing. The usage is counted under the source of the call
+(`tool:<name>` for a tool).
 
-What is asked here is a part of the effect that asks it: a replay has the effect's result and asks
-nobody, and what it cost is entered under the source of the effect (`tool:<name>` for a tool).
-
-Where tools come from that are not written in the agent: somebody outside offers them, and may
-change his mind.
-
-Rules
-  1. What is offered is asked once a turn, and what came of it is in the journal: a replay asks
-     nobody.
-  2. Whoever cannot be reached keeps the tools that he offered last; the model is told that he
-     cannot be reached.
-  3. What an offer says is data: `tool` makes the same tool of it, in whatever process.
+Rules for tool sources (`ToolSource`), such as MCP servers; their tool list may change between turns
+  1. A source is asked once per turn, and its offer is recorded. A replay asks no source.
+  2. A source that fails keeps its last offer; the model is informed about the failure.
+  3. An offer is data: `tool` makes the same tool of it in any process.
 """
 
 from __future__ import annotations
@@ -65,10 +58,10 @@ from everhold.ports.tool_services import Moment, StateWrite, ToolSessions, ToolV
 
 
 class Completer(Protocol):
-    """Asks a model for the session whose work is under way."""
+    """Asks a model for the session of the running call."""
 
     async def complete(self, query: Query) -> JSON:
-        """What it said; raises `AnswerFailed` if it could not be asked."""
+        """The model's reply; raises `AnswerFailed`."""
         ...
 
 
@@ -83,7 +76,7 @@ async def complete(
     max_tokens: int = MAX_TOKENS,
     **options: JSON,
 ) -> Any:
-    """Ask a model once. `returns` names the type of the answer, which is else its words."""
+    """Ask a model once. `returns` names the type of the answer; without it, the answer is text."""
     completer = COMPLETER.get(None)
     if completer is None:
         raise ForeignCall("complete", "can be used only while a session runs a call")
@@ -103,13 +96,13 @@ async def complete(
 
 T = TypeVar("T")
 
-#: What the model is told of a tool that has nothing to say.
+#: The result of a tool that returns nothing.
 DONE: Final = "Done."
 WINDOW: Final = Window()
 
 
 class ToolContext:
-    """What a tool may know of the call that it is run for, and what it may do beside its result."""
+    """The context of a running tool call."""
 
     def __init__(self, wanted: Wanted, model: str | None, moment: Callable[[], Moment]) -> None:
         self._wanted = wanted
@@ -135,39 +128,36 @@ class ToolContext:
 
     @property
     def idempotency_key(self) -> str:
-        """The same however often this call is run, and no other call's: give it to the service that
-        does the work.
+        """A key for this call: the same whenever it runs again, and unique. Pass it to the service
+        that does the work.
         """
         return self._wanted.key
 
     @property
     def moment(self) -> Moment:
-        """Where the conversation stands, as hooks are told: what was said, the frame, options, and
-        what was spent.
-        """
+        """The state of the conversation, as hooks get it: messages, frame, options and usage."""
         return self._moment()
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the result any more. A thread cannot be stopped: it should look
-        now and then.
+        """Whether the call was cancelled. A thread cannot be stopped, so it should check this now
+        and then.
         """
         return self._stopped.is_set()
 
     def stop(self) -> None:
-        """Say that nobody waits any more."""
+        """Mark the call as cancelled."""
         self._stopped.set()
 
     def say(self, words: str) -> None:
-        """Say something to the model beside the result, as a user would: it is heard once, after
-        the results.
+        """Add a message for the model beside the result, with the role user, after the results.
 
-        What is said by a call that fails is not heard.
+        Messages of a call that fails are dropped.
         """
         self.said.append(to_plain(words, "what is said"))
 
     def progress(self, message: str, step: int = 0, total: int = 0) -> None:
-        """Tell whoever watches how far it is. It is not kept."""
+        """Report progress to listeners. It is not stored."""
         words = f"{message} ({step}/{total})" if total else message
         publish_delta(
             self.session_id,
@@ -176,37 +166,37 @@ class ToolContext:
         )
 
     async def attach(self, data: bytes | str, media_type: str = "") -> Attachment:
-        """Keep something beside the conversation; sessions other than this one cannot read it."""
+        """Store an attachment; other sessions cannot read it."""
         return await keep_attachment(data, media_type)
 
     async def attachment(self, id: str) -> tuple[Attachment, bytes]:
-        """What this session keeps under a name; raises `UnknownAttachment`."""
+        """Read an attachment of this session; raises `UnknownAttachment`."""
         return await load_attachment(id)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for something of this context where the tool is no coroutine:
+        """Wait for a coroutine of this context in a tool that is not a coroutine:
         `context.wait(context.state.get("n"))`.
         """
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def attach_from_thread(self, data: bytes | str, media_type: str = "") -> Attachment:
-        """The same, for a tool that is no coroutine."""
+        """`attach`, for a tool that is not a coroutine."""
         return asyncio.run_coroutine_threadsafe(
             keep_attachment(data, media_type), self._loop
         ).result()
 
     async def llm(self, prompt: str, *, model: str | None = None, **options: Any) -> Any:
-        """Ask a model once: the agent's, unless another is named. What it costs is entered under
+        """Ask a model once: the agent's, unless another is named. The usage is counted under
         `tool:<name>`.
 
-        Options are those of `ctx.llm`: `returns`, `system`, `max_tokens`, and what the provider
-        knows.
+        Options are those of `ctx.llm`: `returns`, `system`, `max_tokens`, and options of the
+        provider.
         """
         chosen = model or self._model
         return await complete(prompt, **({"model": chosen, **options} if chosen else options))
 
     def llm_from_thread(self, prompt: str, *, model: str | None = None, **options: Any) -> Any:
-        """The same, for a tool that is no coroutine."""
+        """`llm`, for a tool that is not a coroutine."""
         context = contextvars.copy_context()
         asking = functools.partial(self.llm, prompt, model=model, **options)
         return asyncio.run_coroutine_threadsafe(_within(context, asking), self._loop).result()
@@ -215,12 +205,12 @@ class ToolContext:
 async def _within(
     context: contextvars.Context, asking: Callable[[], Coroutine[Any, Any, Any]]
 ) -> Any:
-    """Await something in the context of the work that asked for it."""
+    """Await a coroutine in the context of the call."""
     return await asyncio.get_running_loop().create_task(asking(), context=context)
 
 
 class Tool:
-    """A function that a model may call."""
+    """A function that a model can call."""
 
     def __init__(
         self,
@@ -256,7 +246,7 @@ class Tool:
         self.retries = retries
         self.concurrency = concurrency
         self.output = output
-        self.pinned = pinned  # offered also where there are so many that the model searches
+        self.pinned = pinned  # also offered when the model has to search for tools
         self._hints = resolve_hints(function)
         named = (
             one.name for one in get_parameters(function) if self._hints.get(one.name) is ToolContext
@@ -265,7 +255,7 @@ class Tool:
         self.schema = build_parameter_schema(function, self._context)
 
     def __get__(self, instance: object, owner: type | None = None) -> Tool:
-        """A tool written as a method is bound like one."""
+        """A tool that is written as a method is bound like one."""
         if instance is None:
             return self
         bound = copy.copy(self)
@@ -273,12 +263,12 @@ class Tool:
         return bound
 
     def spec(self) -> dict[str, JSON]:
-        """What a model is told of it."""
+        """The spec that a model gets."""
         return {"name": self.name, "description": self.description, "input_schema": self.schema}
 
     def arguments(self, given: dict[str, JSON], context: ToolContext) -> dict[str, Any]:
-        """What a model gave, as the function's types say; raises `AnswerRefused` with the path of
-        what does not fit.
+        """The model's input as the function's types; raises `AnswerRefused` with the path of a
+        misfit.
         """
         made = {
             name: decode_value_as(value, self._hints.get(name), f"input.{name}")
@@ -287,9 +277,7 @@ class Tool:
         return made if self._context is None else {**made, self._context: context}
 
     def result(self, value: Any) -> JSON:
-        """What the function returned, as the model is shown it; raises `BadValue` if it has no
-        form.
-        """
+        """The return value as the model sees it; raises `BadValue` if it is not JSON."""
         path = f"the result of {self.name}"
         hint = self._hints.get("return")
         if value is None:
@@ -323,23 +311,21 @@ def tool(
     pinned: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
-    """Make a typed function into a tool. One that only reads says `read_only=True` and may be run
-    again.
-    """
+    """Make a tool of a typed function. With `read_only=True` it may run again."""
     if function is None:
         return lambda given: Tool(given, **options)
     return Tool(function, **options)
 
 
 def collect_tools(given: Sequence[Any]) -> tuple[Tool, ...]:
-    """Tools, plain functions, and objects that have tools as methods; two of one name are
-    refused.
+    """Tools, from tools, functions, and objects with tools as methods. Raises `BadArguments` for
+    two of one name.
     """
     tools = tuple(tool for one in given for tool in _found(one))
     names = [one.name for one in tools]
     for name in names:
         if names.count(name) > 1:
-            raise BadArguments("tools", f"there are two of the name {name!r}")
+            raise BadArguments("tools", f"two tools have the name {name!r}")
     return tools
 
 
@@ -368,7 +354,7 @@ def _rerun(rerun: str | None, read_only: bool) -> Rerun:
 
 
 def _is_typed(value: Any) -> bool:
-    """Whether the value's own class says what it is in JSON."""
+    """Whether the value's class defines its JSON form."""
     return (
         isinstance(value, msgspec.Struct)
         or is_dataclass(value)
@@ -377,10 +363,10 @@ def _is_typed(value: Any) -> bool:
 
 
 class OfferedTool(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool, as somebody offers it."""
+    """A tool, as a source offers it."""
 
-    name: str  # as the model knows it
-    origin: str  # as he knows it himself
+    name: str  # its name for models
+    origin: str  # its name in the source
     description: str = ""
     schema: dict[str, JSON] = {}
     read_only: bool = False
@@ -389,15 +375,15 @@ class OfferedTool(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """Somebody who offers tools."""
+    """A source of tools."""
 
     @property
     def name(self) -> str: ...
 
     async def offered(self) -> list[OfferedTool]:
-        """What he offers now; raises `ToolServerFailed` if he cannot be reached."""
+        """The tools that it offers now; raises `ToolServerFailed`."""
         ...
 
     def tool(self, offer: OfferedTool) -> Tool:
-        """The tool that was offered."""
+        """The tool of an offer."""
         ...

@@ -30,23 +30,23 @@ from everhold.errors import BadArguments, BadValue, ForeignCall, NotAllowed
 from everhold.ports.context import State
 from everhold.ports.program import Call
 
-#: A change of one value: what is done, in which namespace, to which key, and with what.
+#: A change of one value: verb, namespace, key, argument.
 StateWrite = list[JSON]
-#: Parts of a name that would be a path.
+#: Parts that are not allowed in a namespace, which may be a path.
 _NO_NAMES: Final = ("/", "\\", "..", "\0")
 
 
 class SessionServices(Protocol):
-    """The work that is done for one query of a session."""
+    """The services for the running call of a session."""
 
     async def value(self, namespace: str, key: str) -> list[JSON] | None:
-        """A durable value, in a list; None if there is none."""
+        """A durable value in a list; None if there is none."""
         ...
 
     async def keys(self, namespace: str) -> list[str]: ...
 
     async def begin(self, call: Call[Any], name: str, title: str) -> str:
-        """Begin a session, or find the one that was begun under this name; returns its id."""
+        """Start a session, or find the one that was started under this name; returns its id."""
         ...
 
     async def status(self, session_id: str) -> Status: ...
@@ -54,11 +54,11 @@ class SessionServices(Protocol):
     async def cancel(self, session_id: str, reason: str) -> Status: ...
 
     async def begun(self) -> list[str]:
-        """The ids of the sessions that this one has begun, newest first."""
+        """The ids of the sessions that this one has started, newest first."""
         ...
 
 
-#: The work that is under way.
+#: The services of the running call.
 CURRENT_SERVICES: ContextVar[SessionServices] = ContextVar("everhold_work")
 
 
@@ -70,10 +70,9 @@ def _work(what: str) -> SessionServices:
 
 
 class ToolValues:
-    """Durable values for tools and plugins, by namespace, as `ctx.state` has them for programs.
+    """Durable values for tools and plugins, by namespace, as `ctx.state` for programs.
 
-    `writes` takes what is to land with the result; None where there is no result that it could land
-    with.
+    Changes are appended to `writes` and committed with the result. None makes the values read-only.
     """
 
     def __init__(self, writes: list[StateWrite] | None, namespace: str = "default") -> None:
@@ -86,7 +85,7 @@ class ToolValues:
         return ToolValues(self._writes, namespace)
 
     async def get(self, key: str, default: JSON = None) -> JSON:
-        """The value now, with what this work has written."""
+        """The current value, including writes of this call."""
         found = await _work("a durable value").value(self._in, key)
         for verb, namespace, name, given in self._writes or ():
             if (namespace, name) == (self._in, key):
@@ -94,19 +93,19 @@ class ToolValues:
         return default if found is None else found[0]
 
     async def keys(self) -> list[str]:
-        """The keys of the namespace now, in order; without what this work has written."""
+        """The current keys of the namespace, sorted, without writes of this call."""
         return await _work("a durable value").keys(self._in)
 
     def set(self, key: str, value: JSON) -> None:
-        """Set it, with the result."""
+        """Set a value, with the result."""
         self._write("set", key, to_plain(value, f"state {key!r}"))
 
     def delete(self, key: str) -> None:
-        """Delete it, with the result."""
+        """Delete a value, with the result."""
         self._write("delete", key, None)
 
     def incr(self, key: str, delta: float = 1) -> None:
-        """Add to a number, which begins with 0, with the result: nobody's addition is lost."""
+        """Add to a number, which starts at 0, with the result. Concurrent additions all count."""
         if isinstance(delta, bool) or not isinstance(delta, int | float):
             raise BadValue("incr", f"{delta!r} is not a number")
         self._write("incr", key, delta)
@@ -114,7 +113,7 @@ class ToolValues:
     def _write(self, verb: str, key: str, value: JSON) -> None:
         if self._writes is None:
             raise NotAllowed(
-                f"state {key!r} cannot be written here: there is no result that it could land with",
+                f"state {key!r} cannot be written here, since there is no result to commit it with",
                 "Write it in a before_* hook or in a tool.",
             )
         self._writes.append([verb, self._in, to_plain(key, "a key"), value])
@@ -130,14 +129,12 @@ def _after(found: list[JSON] | None, verb: JSON, given: JSON) -> list[JSON] | No
 
 
 async def apply_writes(writes: Sequence[StateWrite], state: State) -> None:
-    """Do to the values of a program what was written beside a result: all of it, or nothing
-    (`BadValue`).
-    """
+    """Apply the writes of a call to the values of a program: all or none (`BadValue`)."""
     for verb, namespace, key, _ in writes:
         if verb == "incr":
             found = await state(str(namespace)).get(str(key), 0)
             if isinstance(found, bool) or not isinstance(found, int | float):
-                raise BadValue(f"state {key!r}", "is not a number, and nothing can be added to it")
+                raise BadValue(f"state {key!r}", "it is not a number, so incr cannot add to it")
     for verb, namespace, key, value in writes:
         place = state(str(namespace))
         match verb:
@@ -150,20 +147,20 @@ async def apply_writes(writes: Sequence[StateWrite], state: State) -> None:
 
 
 class ToolSessions:
-    """Other sessions for tools and plugins: begun, looked at, cancelled. Nobody waits for them.
+    """Other sessions for tools and plugins: start, inspect and cancel them without waiting.
 
-    A tool that wants to wait for a session returns its call instead.
+    A tool that waits for a session returns its call instead.
     """
 
     def __init__(self) -> None:
         self._begun = 0
 
     async def begin(self, call: Call[Any], *, key: str | None = None, title: str = "") -> str:
-        """Begin a session of a program, and return its id. It goes on by itself, and costs on its
-        own account.
+        """Start a session of a program, and return its id. It runs independently, and its usage is
+        its own.
 
-        Work that is run again begins the same ones: by their order, or by `key`. Other arguments
-        are a `KeyConflict`.
+        Work that runs again finds the same sessions, by order or by `key`. Other arguments raise
+        `KeyConflict`.
         """
         if not isinstance(call, Call):
             raise BadArguments(
@@ -174,20 +171,20 @@ class ToolSessions:
         return await _work("a session").begin(call, name, title)
 
     async def status(self, session_id: str) -> Status:
-        """Where a session stands that this one has begun."""
+        """The status of a session that this one has started."""
         return await _work("a session").status(session_id)
 
     async def cancel(self, session_id: str, reason: str = "") -> Status:
-        """Stop a session that this one has begun."""
+        """Cancel a session that this one has started."""
         return await _work("a session").cancel(session_id, reason)
 
     async def all(self) -> list[str]:
-        """The ids of the sessions that this one has begun, newest first."""
+        """The ids of the sessions that this one has started, newest first."""
         return await _work("a session").begun()
 
 
 class Moment:
-    """Where a conversation stands when a hook is called. It is for reading, but for `state` and
+    """The state of a conversation when a hook or tool is called. Read-only, except `state` and
     `sessions`.
     """
 
@@ -213,33 +210,33 @@ class Moment:
         said: tuple[JSON, ...] = (),
         decides: bool = False,
     ) -> None:
-        #: root: no other session began this one
+        #: root: whether the session has no parent
         self.session_id = session_id
         self.root = root
-        #: both are counted from 1; 0 is before the first
+        #: both count from 1; 0 is before the first
         self.turn = turn
         self.round = round
-        #: seconds: now, and when turn and session began
+        #: seconds since 1970: now, start of the turn, start of the session
         self.now = now
         self.started = started
         self.began = began
         self.frame = frame
         self.options = options
-        #: what was spent, in all and in this turn
+        #: usage of the session and of this turn
         self.usage = usage
         self.turn_usage = turn_usage
-        #: tokens that the model last had before its eyes, if they were counted
+        #: tokens of the context at the last model call; 0 if unknown
         self.context = context
-        #: the model has nothing more to do; else it will be asked again
+        #: whether the turn is about to end; otherwise the model is asked again
         self.completing = completing
-        #: the tool is called by a program that the model wrote, not by the model
+        #: whether a program that the model wrote calls the tool, not the model itself
         self.in_program = in_program
-        self.instructions = instructions  #: for a compaction, of whoever asked for it
+        self.instructions = instructions  #: instructions of the caller, for a compaction
         self.said = said  #: answers to `Ask`
         self.writes: list[StateWrite] | None = [] if decides else None
-        #: durable values: read now, written with what a `before_*` decides
+        #: durable values: read now, written with the decision of a `before_*` hook
         self.state = ToolValues(self.writes)
-        self.sessions = ToolSessions()  #: other sessions, which a `before_*` begins
+        self.sessions = ToolSessions()  #: other sessions, which a `before_*` hook may start
         self._messages = messages
 
     def apart(
@@ -248,8 +245,8 @@ class Moment:
         said: tuple[JSON, ...] = (),
         options: dict[str, JSON] | None = None,
     ) -> Moment:
-        """The same moment for one plugin: it writes after what others have written, and has answers
-        of its own.
+        """A copy for one plugin: its writes follow those of the others, and it has its own
+        answers.
         """
         found = copy.copy(self)
         found.said, found.options = (
@@ -263,7 +260,7 @@ class Moment:
 
     @property
     def messages(self) -> list[JSON]:
-        """What was said in the current frame, oldest first."""
+        """The messages of the current frame, oldest first."""
         return self._messages()
 
 
@@ -284,12 +281,12 @@ def _house() -> _House:
 
 
 def retain_resources() -> None:
-    """Somebody came who will leave."""
+    """Count a runtime on this event loop."""
     _house().inside += 1
 
 
 async def release_resources() -> None:
-    """Somebody left; the last one closes everything."""
+    """Uncount a runtime; the last one closes all resources."""
     house = _house()
     house.inside -= 1
     while house.inside <= 0 and house.closes:
@@ -301,10 +298,12 @@ async def release_resources() -> None:
 
 
 def register_closer(owner: object, close: Callable[[], Awaitable[None]]) -> None:
-    """Have `close` called when everybody has left; of one owner only the last is kept."""
+    """Register `close`, to be called with the last runtime. An owner has one closer, the last
+    one.
+    """
     _house().closes[owner] = close
 
 
 def unregister_closer(owner: object) -> None:
-    """Its resource is closed already."""
+    """Remove the closer of a resource that is closed already."""
     _house().closes.pop(owner, None)

@@ -165,8 +165,8 @@ def unresolved(x: "Nowhere"):  # noqa: F821
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (lambda *many: None, "which a model cannot give by name"),
-        (lambda one, /: None, "which a model cannot give by name"),
+        (lambda *many: None, "which cannot be passed by name"),
+        (lambda one, /: None, "which cannot be passed by name"),
         (unresolved, "cannot be read"),
         (3, "is not a function"),
     ],
@@ -183,7 +183,7 @@ def test_types_without_a_schema_and_names_used_twice_are_refused():
 
     with pytest.raises(BadArguments, match=r"impossible\(x\)"):
         Tool(impossible)
-    with pytest.raises(BadArguments, match="two types that are called Spot"):
+    with pytest.raises(BadArguments, match="two types with the name Spot"):
         Tool(ambiguous)
 
 
