@@ -1,5 +1,4 @@
-"""Effects: done once as far as the journal knows, tried again when they fail, and never silently
-repeated.
+"""Side effects: recorded once, retried after a failure, and never silently repeated.
 
 python examples/effects.py
 """

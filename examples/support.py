@@ -1,5 +1,4 @@
-"""A support agent that looks orders up, and pauses until a person approves a refund; then it goes
-on.
+"""A support agent that looks up orders. It pauses until a person approves a refund, then resumes.
 
 python examples/support.py
 """

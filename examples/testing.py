@@ -1,5 +1,4 @@
-"""A program under test: answers written down, a person, three days in a moment, and a crash at
-every commit.
+"""Testing a program: prepared answers, a person, three days in a moment, and crashes.
 
 python examples/testing.py        (in pytest, the fixture `everhold` is the same as `Kit()`)
 """

@@ -1,4 +1,4 @@
-"""One process asks and ends; another, later, answers and goes on. All they share is a file.
+"""One process asks and ends. Later, another one answers and resumes. They share only a file.
 
 python examples/two_processes.py
 """

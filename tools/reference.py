@@ -11,28 +11,25 @@ from everhold.programs.python.determinism_guard import REPORTED
 from everhold.wire import ERROR_ROWS, ExitCode
 
 BRANCHES = {
-    UsageError: "The caller's move: change the call",
-    StateError: "A fair request at the wrong moment: look at the status, then decide",
-    StoreError: "The operator's move: the store could not keep its promise",
+    UsageError: "The caller acts: change the call",
+    StateError: "The wrong moment: read the status, then decide",
+    StoreError: "The operator acts: the store has failed",
     ProgramError: (
-        "The program author's move: it broke a rule of being replayable, or sees this"
-        " as an exception"
+        "The author of the program acts: it broke a rule of replay, or gets this error as an"
+        " exception"
     ),
 }
 EXITS = {
     ExitCode.OK: "done",
     ExitCode.FAILED: (
-        "the session failed or was cancelled, two sessions differ, or a check of"
-        " `doctor` did not hold"
+        "the session failed or was cancelled, two sessions differ, or a check of `doctor` failed"
     ),
-    ExitCode.USAGE: "change the call: something does not exist, or does not fit",
-    ExitCode.STATE: "a fair request at the wrong moment",
+    ExitCode.USAGE: "change the command: something does not exist, or does not match",
+    ExitCode.STATE: "not possible in this state of the session",
     ExitCode.STORE: "the database could not be used, or `db verify` found damage",
-    ExitCode.PROGRAM: "the program broke a rule, or `check` found sessions that would not go on",
-    ExitCode.WAITING: "nothing is wrong: somebody has to answer, or time has to pass",
-    ExitCode.LEFT: (
-        "nothing is wrong: there is more to do; call `worker --once` again, or let a worker run"
-    ),
+    ExitCode.PROGRAM: "the program broke a rule, or `check` found sessions that would break",
+    ExitCode.WAITING: "no error: the session waits for an answer or for time",
+    ExitCode.LEFT: ("no error: work is left; run `worker --once` again, or start a worker"),
     ExitCode.INTERRUPTED: "interrupted; the session is kept",
 }
 
@@ -73,7 +70,7 @@ def _command(command: click.Command, parent: click.Context, name: str) -> list[s
 
 
 def errors() -> str:
-    """Every error that can be raised, by whose move is next."""
+    """Every error that can be raised, by who has to act."""
     parts = []
     for branch, words in BRANCHES.items():
         parts += [
@@ -88,7 +85,7 @@ def errors() -> str:
 
 def _error(leaf: type[EverholdError]) -> str:
     _, code = next(ERROR_ROWS[kind] for kind in leaf.__mro__ if kind in ERROR_ROWS)
-    hint = leaf.hint.replace("|", "\\|") or "*says what fits the case*"
+    hint = leaf.hint.replace("|", "\\|") or "*depends on the case*"
     return f"| `{leaf.code}` | `{leaf.__name__}` | {code.value} | {hint} |"
 
 
@@ -105,12 +102,12 @@ def states() -> str:
 
 def moves() -> str:
     """The same as a table."""
-    lines = ["| state | may be | and is then |", "|---|---|---|"]
+    lines = ["| state | event | next state |", "|---|---|---|"]
     for state, targets in MOVES.items():
         for event, target in targets.items():
             lines.append(f"| `{state}` | {event} | `{target}` |")
         if not targets:
-            lines.append(f"| `{state}` | nothing | |")
+            lines.append(f"| `{state}` | none | |")
     return "\n".join(lines)
 
 
