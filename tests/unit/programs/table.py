@@ -137,7 +137,7 @@ async def wait_sets(ctx: Any) -> Any:
     return len(done)
 
 
-@row("together", "`asyncio.wait(timeout=0)`", "looks, and does not pause", returns=[0, 1], asks="")
+@row("together", "`asyncio.wait(timeout=0)`", "checks once, without a pause", returns=[0, 1], asks="")
 async def wait_now(ctx: Any) -> Any:
     done, pending = await asyncio.wait([asyncio.create_task(asyncio.sleep(5))], timeout=0)
     return [len(done), len(pending)]
@@ -170,7 +170,7 @@ async def as_completed_async(ctx: Any) -> Any:
 @row(
     "together",
     "`as_completed(timeout=)`",
-    "raises `TimeoutError` for what is late",
+    "raises `TimeoutError` when the time is over",
     returns=["A", "late"],
     asks="0.1:0",
 )
@@ -197,7 +197,7 @@ async def sleep(ctx: Any) -> Any:
 @row(
     "time",
     "`asyncio.sleep(0)`",
-    "gives the other tasks a turn, without a pause",
+    "lets other tasks run, without a pause",
     returns=[1, 2, 1, 2],
 )
 async def sleep_zero(ctx: Any) -> Any:
@@ -264,7 +264,7 @@ async def wait_for(ctx: Any) -> Any:
 @row(
     "time",
     "`wait_for(timeout=0)`",
-    "begins nothing; gives what is there already",
+    "returns a result that is already there; a coroutine is not started",
     returns=["late", "A", "late"],
     asks="0.1:0",
 )
@@ -407,7 +407,7 @@ async def cancel(ctx: Any) -> Any:
 @row(
     "tasks",
     "`asyncio.shield`",
-    "what is shielded goes on",
+    "the shielded task continues",
     returns=["late", "A"],
     asks="0.1:0",
     pick=min,
@@ -440,7 +440,7 @@ async def groups(ctx: Any) -> Any:
 @row(
     "tasks",
     "eager tasks",
-    "`eager_start` is ignored: a task never starts before its turn",
+    "`eager_start` is ignored: a task never starts eagerly",
     returns=["program", "task"],
 )
 async def eager(ctx: Any) -> Any:
@@ -631,8 +631,8 @@ async def generators(ctx: Any) -> Any:
 
 @row(
     "the language",
-    "async generators that are left early",
-    "finished at once, in a task `~k` of their own",
+    "async generators with `break`",
+    "closed at once, in a task `~k` of their own",
     returns=["A", "left", "B"],
     asks="0:0 0:1 ~1:0",
     pick=max,
@@ -695,7 +695,7 @@ async def try_finally(ctx: Any) -> Any:
 @row(
     "the language",
     "context variables",
-    "each task has its copy; nothing of the caller's leaks in",
+    "each task has its own copy; the caller's are not visible",
     returns=[28, 3, 28, "unset"],
 )
 async def variables(ctx: Any) -> Any:
@@ -742,7 +742,7 @@ async def sniffing(ctx: Any) -> Any:
 @row(
     "races",
     "the first of two wins",
-    "the winner is the same on replay, whoever was asked first",
+    "the winner is the same on replay",
     returns="b",
     asks="0.1:0 0.2:0 0:0",
     pick=max,
