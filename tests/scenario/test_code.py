@@ -141,8 +141,8 @@ async def test_a_program_calls_tools():
         ("return tool('nobody')", "there is no tool 'nobody'"),
         ("return tool('price', {of = 'nothing'})", "LookupError: nothing has no price"),
         ("return tool('lua', {code = 'return 1'})", "a program cannot call the tool that runs it"),
-        ("return alc.llm('hello')", "a program of a tool has only tools"),
-        ("return alc.state.get('x')", "a program of a tool has only tools"),
+        ("return alc.llm('hello')", "a program can only call tools here"),
+        ("return alc.state.get('x')", "a program can only call tools here"),
         ("return io.open('/etc/passwd').x", "nil value"),
         ("finish(7)", "finish is not accepted here"),
     ],
@@ -201,7 +201,7 @@ async def test_a_program_that_never_ends():
 async def test_a_program_that_asks_on_and_on_for_what_is_refused(asks):
     """It is told a few times, and then it is ended: that is its own error too."""
     _, result = await run(f"while true do pcall({asks}) end")
-    assert result["error"].endswith("(it was told so 16 times)")
+    assert result["error"].endswith("(refused 16 times)")
 
 
 @pytest.mark.process

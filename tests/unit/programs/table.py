@@ -137,7 +137,7 @@ async def wait_sets(ctx: Any) -> Any:
     return len(done)
 
 
-@row("together", "`asyncio.wait(timeout=0)`", "checks once, without a pause", returns=[0, 1], asks="")
+@row("together", "`asyncio.wait(timeout=0)`", "checks once, no pause", returns=[0, 1], asks="")
 async def wait_now(ctx: Any) -> Any:
     done, pending = await asyncio.wait([asyncio.create_task(asyncio.sleep(5))], timeout=0)
     return [len(done), len(pending)]

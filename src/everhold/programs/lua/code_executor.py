@@ -1,19 +1,17 @@
-"""Lua as an agent's model writes it: small programs that call the agent's tools, in a worker that
-can be killed.
+"""Executes Lua code that an agent's model writes: it can call the agent's tools, in a worker.
 
     local orders = tool("orders", {customer = "ada"})
     for _, order in ipairs(orders) do print(order.id) end
     return #orders
 
 Rules
-  1. A program has `tool`, `tools` and `finish`, and nothing else that reaches outside: no model, no
-     durable values, no packages, no files.
-  2. A life that is still held goes on; one that is not is made again from what was granted. Both
-     come to the same.
-  3. An error in the program, too much time or too much talk are its own; that its worker dies twice
-     is not.
-  4. What is refused is an error that a program may catch, but not for ever: one that asks on and on
-     is ended.
+  1. Outside of itself, a program can use `tool`, `tools` and `finish` only: no models, no durable
+     values, no packages, no files.
+  2. A run that is still in memory continues. One that is not is rebuilt from the recorded results.
+     Both give the same result.
+  3. An error of the program, too much CPU time and too much output are results that the model sees.
+     A worker that dies twice is an error of the executor.
+  4. A refused request is an error that the program may catch. After `MAX_REFUSALS` the run ends.
 """
 
 from __future__ import annotations
@@ -55,26 +53,26 @@ from everhold.programs.lua.protocol import LuaLimits
 from everhold.programs.lua.remote import LuaPoolHolder, RemoteLuaExecution
 from everhold.programs.lua.values import encode_lua_json
 
-#: Lives that are held between two stretches.
+#: Runs kept in memory while they wait for tools.
 MAX_HELD_RUNS: Final = 64
-#: How often a life that was lost is made again within one stretch.
+#: Attempts to rebuild a lost run within one call.
 MAX_RUN_TRIES: Final = 3
-#: How often a program may ask for what is refused, between two of its tools.
+#: Refused requests of a program between two calls of tools.
 MAX_REFUSALS: Final = 16
-_REFUSED: Final = "a program of a tool has only tools: no models, and no durable values"
+_REFUSED: Final = "a program can only call tools here: no models, no durable values"
 _NO_FINISH: Final = "finish is not accepted here: return the value"
 
-# What a program has beside Lua. All on one line, so that the lines of a program keep their numbers.
-_BEFORE: Final = " ".join(Path(__file__).with_suffix(".lua").read_text().split())
-_ABOUT: Final = """Run a Lua 5.4 program, and receive what it returns and prints. It has no files, no network, no clock.
-In it, tool(name, input) calls one of your tools and returns its result; tools{{name, input}, {name, input}} calls
-several side by side and returns their results in order. A tool that fails raises an error, which pcall catches.
-ctx.history is what was said so far: a list of {role, text}, the oldest first."""  # noqa: E501
-_FINISH: Final = "\nfinish(value) ends your turn with a value as your answer."
+# Defines tool, tools and finish. On one line, so that the program's line numbers do not change.
+_PRELUDE: Final = " ".join(Path(__file__).with_suffix(".lua").read_text().split())
+_ABOUT: Final = """Run a Lua 5.4 program and return its result and printed text. It has no files, no network and no clock.
+In the program, tool(name, input) calls one of your tools and returns its result; tools{{name, input}, {name, input}}
+calls several tools in parallel and returns their results in order. A failed tool raises an error; pcall catches it.
+ctx.history is the conversation so far: a list of {role, text}, oldest first."""  # noqa: E501
+_FINISH: Final = "\nfinish(value) ends your turn with this value as your answer."
 
 
 class Lua:
-    """An executor for Lua; `accept_finish` lets programs end the turn that they run in."""
+    """An executor for Lua; with `accept_finish`, a program can end the agent's turn."""
 
     language = "lua"
 
@@ -82,7 +80,7 @@ class Lua:
         self.accept_finish = accept_finish
         self.description = _ABOUT + (_FINISH if accept_finish else "")
         self._home = LuaPoolHolder(limits)
-        self._lives: OrderedDict[str, _Life] = OrderedDict()
+        self._runs: OrderedDict[str, _Run] = OrderedDict()
 
     async def run(
         self, request: CodeRequest, granted: Sequence[Sequence[CodeToolResult]], scope: str
@@ -93,40 +91,40 @@ class Lua:
             )
         register_closer(self, self.close)
         for _ in range(MAX_RUN_TRIES):
-            life = self._lives.pop(scope, None)
-            if life is None or not life.stands_at(len(granted) - 1):
-                life = _Life(self._home, request, scope)
+            run = self._runs.pop(scope, None)
+            if run is None or not run.can_continue(len(granted) - 1):
+                run = _Run(self._home, request, scope)
             try:
-                stretch = await life.until(granted)
-            except Overtaken:  # its worker is gone, or busy: once more from the beginning
+                result = await run.advance_until(granted)
+            except Overtaken:  # the worker is gone or busy: rebuild the run
                 continue
             except WorkerFailed as error:
                 raise CodeExecutionStopped(self.language, error.reason) from None
-            if isinstance(stretch, CodePaused):
-                self._keep(scope, life)
-            return stretch
+            if isinstance(result, CodePaused):
+                self._hold(scope, run)
+            return result
         raise CodeExecutionStopped(self.language, f"its worker was lost {MAX_RUN_TRIES} times")
 
-    def _keep(self, scope: str, life: _Life) -> None:
-        self._lives[scope] = life
-        while len(self._lives) > MAX_HELD_RUNS:
-            self._lives.popitem(last=False)[1].drop()
+    def _hold(self, scope: str, run: _Run) -> None:
+        self._runs[scope] = run
+        while len(self._runs) > MAX_HELD_RUNS:
+            self._runs.popitem(last=False)[1].drop()
 
     async def close(self) -> None:
-        """End the workers. What runs later starts new ones."""
-        while self._lives:
-            self._lives.popitem()[1].drop()
+        """End the workers. A later run starts new ones."""
+        while self._runs:
+            self._runs.popitem()[1].drop()
         await self._home.close()
 
 
-class _Life:
+class _Run:
     """One run of a program, from its beginning."""
 
     def __init__(self, home: LuaPoolHolder, request: CodeRequest, scope: str) -> None:
         self._request = request
         self._seed = sha256(scope.encode()).hexdigest()[:24]
         args: dict[str, JSON] = {
-            "code": f"{_BEFORE} {request.code}",
+            "code": f"{_PRELUDE} {request.code}",
             "ctx": {"history": request.history},
         }
         birth = Birth(
@@ -138,32 +136,32 @@ class _Life:
         )
         self._execution = RemoteLuaExecution(LuaProgram(TEXT_REF), birth, Metrics(), home)
         self._n = 0
-        self._wants: list[Query] = []  # what it waits for
+        self._open: list[Query] = []  # the queries it waits for
         self._printed: list[str] = []
         self._loop = asyncio.get_running_loop()
         self.granted = -1
 
-    def stands_at(self, granted: int) -> bool:
-        """Whether it can go on from there: a life ends with its loop."""
+    def can_continue(self, granted: int) -> bool:
+        """Whether it waits at this point, on the running loop; its worker belongs to one loop."""
         return self.granted == granted and self._loop is asyncio.get_running_loop()
 
-    async def until(self, granted: Sequence[Sequence[CodeToolResult]]) -> CodeRunResult:
-        """Go on until more is asked than was granted."""
-        stretch: CodeRunResult | None = None
+    async def advance_until(self, granted: Sequence[Sequence[CodeToolResult]]) -> CodeRunResult:
+        """Deliver the recorded results, until the program calls further tools or ends."""
+        result: CodeRunResult | None = None
         if self.granted < 0:
             self.granted = 0
-            stretch = await self._on([])
-        while self.granted < len(granted) and not isinstance(stretch, CodeEnded):
+            result = await self._advance([])
+        while self.granted < len(granted) and not isinstance(result, CodeEnded):
             given = granted[self.granted]
             self.granted += 1
-            stretch = await self._on(
-                [_answer(query, one) for query, one in zip(self._wants, given, strict=True)]
+            result = await self._advance(
+                [_make_answer(query, one) for query, one in zip(self._open, given, strict=True)]
             )
-        assert stretch is not None
-        return stretch
+        assert result is not None
+        return result
 
-    async def _on(self, answers: list[QueryAnswer]) -> CodeRunResult:
-        """Go on with these answers, up to where tools are wanted or the program ends."""
+    async def _advance(self, answers: list[QueryAnswer]) -> CodeRunResult:
+        """Deliver answers, until the program calls tools or ends."""
         self._printed = []
         words = ""
         for _ in range(MAX_REFUSALS):
@@ -171,57 +169,55 @@ class _Life:
                 self._n, self._request.at, answers, False, None
             )
             self._n += 1
-            self._hear(reply)
+            if reply.notes is not None:
+                self._printed += [entry.message for entry in reply.notes.log]
             if reply.outcome is not None:
-                return self._ended(reply)
-            self._wants = reply.asked
-            wish = {_wish(query) for query in reply.asked}
-            if wish == {"tool"}:
+                return self._make_end(reply)
+            self._open = reply.asked
+            wishes = {_get_wish(query) for query in reply.asked}
+            if wishes == {"tool"}:
                 return CodePaused(
-                    [CodeToolCall(query.prompt, _input(query)) for query in reply.asked],
+                    [CodeToolCall(query.prompt, _get_input(query)) for query in reply.asked],
                     self._printed,
                 )
-            if wish == {"finish"} and self._request.accept_finish:
+            if wishes == {"finish"} and self._request.accept_finish:
                 self.drop()
                 return CodeEnded(
-                    finish=[_input(reply.asked[0]).get("value")], printed=self._printed
+                    finish=[_get_input(reply.asked[0]).get("value")], printed=self._printed
                 )
-            words = _NO_FINISH if wish == {"finish"} else _REFUSED
+            words = _NO_FINISH if wishes == {"finish"} else _REFUSED
             answers = [
                 QueryAnswer(query.q, error={"code": "refused", "message": words})
                 for query in reply.asked
             ]
         self.drop()
-        return CodeEnded(
-            error=f"{words} (it was told so {MAX_REFUSALS} times)", printed=self._printed
-        )
+        return CodeEnded(error=f"{words} (refused {MAX_REFUSALS} times)", printed=self._printed)
 
-    def _ended(self, reply: ProgramReply) -> CodeEnded:
+    def _make_end(self, reply: ProgramReply) -> CodeEnded:
         match reply.outcome:
             case Returned(value):
                 return CodeEnded(value, printed=self._printed)
             case Raised(error, kind) if kind != Poison.code:
                 return CodeEnded(error=error, printed=self._printed)
-        raise CodeExecutionStopped("lua", "its worker died of the program")
-
-    def _hear(self, reply: ProgramReply) -> None:
-        if reply.notes is not None:
-            self._printed += [entry.message for entry in reply.notes.log]
+        raise CodeExecutionStopped("lua", "the program killed its worker")
 
     def drop(self) -> None:
         self._execution.drop()
 
 
-def _wish(query: Query) -> str:
+# The prelude sends tool calls and finish as `llm` queries with a mark, `wish`, in their options: a
+# Lua program has no other query that carries free data. So the sandbox and its protocol stay as
+# they are for every program.
+def _get_wish(query: Query) -> str:
     return str((query.options or {}).get("wish", "")) if query.kind is Kind.LLM else ""
 
 
-def _input(query: Query) -> dict[str, JSON]:
+def _get_input(query: Query) -> dict[str, JSON]:
     given = (query.options or {}).get("input")
-    return given if isinstance(given, dict) else {}  # an empty table may be an array
+    return given if isinstance(given, dict) else {}  # an empty Lua table may arrive as an array
 
 
-def _answer(query: Query, granted: CodeToolResult) -> QueryAnswer:
+def _make_answer(query: Query, granted: CodeToolResult) -> QueryAnswer:
     if granted.error is not None:
         return QueryAnswer(query.q, error={"code": "tool_failed", "message": granted.error})
     return QueryAnswer(query.q, encode_lua_json(granted.value).decode())

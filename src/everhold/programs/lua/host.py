@@ -1,20 +1,13 @@
-"""Where a Lua program runs: here if the user vouched for it, else in a worker that can be killed.
+"""Decides where a Lua program runs: in this process if the user trusts it, else in a worker.
 
-Text is never trusted: a model may have written it. A package is trusted while all its files are
-what they were when the user said so, and as long as it needs no other that is not. Knowing is left
-to others: `find` finds a program by reference, `trusted` says whether the user vouched for a
-package's folder, or for a file.
-
-Lua writes numbers and dates, orders text and knows letters as the process does. Where an
-application has chosen a language with `locale.setlocale`, even 3.5 would be written otherwise, so
-that nothing runs here; workers have none.
-
-Which other packages a package needs, read from its text: what runs here must need nothing that
-may not run here.
-
-A package that says plainly what it requires is followed; one that computes the name, or forks
-programs by name, may need anything. What a text hides from this reading is refused when it is
-required (`search_path.py`).
+Rules
+  1. Text is never trusted: a model may have written it.
+  2. A package is trusted while its files are unchanged, and only if all packages that it requires
+     are trusted too. These are read from its source. A package that computes a name for `require`,
+     or forks programs by name, may need any package, so it is not trusted. A `require` that this
+     reading misses is refused when it is called (`search_path.py`).
+  3. If the application has chosen a locale, nothing runs in this process: C would write 3.5 as
+     "3,5" and order text by the rules of a language. Workers have no locale.
 """
 
 from __future__ import annotations
@@ -36,25 +29,25 @@ from everhold.programs.lua.remote import LuaPoolHolder, RemoteLuaExecution
 from everhold.programs.lua.search_path import SearchRoot
 from everhold.programs.lua.values import get_namespace_name
 
-# No text is looked at again and again, however it is made: what is never closed goes to the end.
+# Possessive quantifiers: no text makes these patterns backtrack. An unclosed comment runs to the
+# end of the file.
 _COMMENT: Final = re.compile(r"--\[(=*+)\[.*?(?:\]\1\]|\Z)|--[^\n]*", re.DOTALL)
 _REQUIRE: Final = re.compile(
     r"""\brequire\b(?:\s*+(?:\(\s*+)?(["'])([A-Za-z0-9_-]++)[A-Za-z0-9_./-]*+\1)?"""
 )
 _BY_NAME: Final = re.compile(r"\balc\s*\.\s*(fork|pipe|eval)\b")
-_seen: dict[str, tuple[str, frozenset[str] | None]] = {}  # what packages need, by their fingerprint
+# For each package: its fingerprint, and the names it requires (None: not known).
+_requirements: dict[str, tuple[str, frozenset[str] | None]] = {}
 
 
 class TrustCheck(Protocol):
-    """Says by which fingerprint the user vouched for a package; "" if he did not, or if it has
-    changed.
-    """
+    """Returns the fingerprint under which the user trusts a package; "" if untrusted or changed."""
 
     def __call__(self, package: str | Path, /) -> str: ...
 
 
 def is_fully_trusted(package: str | Path, roots: tuple[str, ...], trusted: TrustCheck) -> bool:
-    """Whether a package (a folder or a file), and all that it needs, is trusted."""
+    """Whether a package (a folder or a file), and all packages it requires, are trusted."""
     known: set[str] = set()
     waiting = [str(package)]
     while waiting:
@@ -63,17 +56,17 @@ def is_fully_trusted(package: str | Path, roots: tuple[str, ...], trusted: Trust
             continue
         known.add(place)
         digest = trusted(place)
-        needed = _needs(place, digest) if digest else None
+        needed = _find_requirements(place, digest) if digest else None
         if needed is None:
             return False
         if needed:
             waiting += [
-                str(other) for name in needed if (other := _located(name, roots)) is not None
+                str(other) for name in needed if (other := _find_package(name, roots)) is not None
             ]
     return True
 
 
-def _located(name: str, roots: tuple[str, ...]) -> Path | None:
+def _find_package(name: str, roots: tuple[str, ...]) -> Path | None:
     for root in map(SearchRoot.of, roots):
         for place in root.places(name):
             if place.package.exists():
@@ -83,25 +76,24 @@ def _located(name: str, roots: tuple[str, ...]) -> Path | None:
     return None
 
 
-def _needs(place: str, digest: str) -> frozenset[str] | None:
-    """The first names of all that the files of a package require; None if one does not say."""
-    known = _seen.get(place)
+def _find_requirements(place: str, digest: str) -> frozenset[str] | None:
+    """The packages that the files of a package require; None if that cannot be read from them."""
+    known = _requirements.get(place)
     if known is None or known[0] != digest:
         package = Path(place)
         files = package.rglob("*.lua") if package.is_dir() else [package]
-        names = {name for file in files if file.is_file() for name in _read(file)}
-        known = _seen[place] = digest, None if "" in names else frozenset(names)
+        names = {name for file in files if file.is_file() for name in _read_requires(file)}
+        known = _requirements[place] = digest, None if "" in names else frozenset(names)
     return known[1]
 
 
-def _read(file: Path) -> list[str]:
-    """The first names of all that a file requires; one is "" if it cannot be told."""
+def _read_requires(file: Path) -> list[str]:
+    """The packages that a file requires; "" stands for a name that cannot be read."""
     text = _COMMENT.sub("", file.read_text(encoding="utf-8", errors="replace"))
     return [""] if _BY_NAME.search(text) else [match[2] or "" for match in _REQUIRE.finditer(text)]
 
 
-#: Names of the locale in which numbers have a point, days are English, and text is ordered by its
-#: bytes.
+#: Names of the C locale: decimal points, English days, text ordered by bytes.
 _PLAIN: Final = frozenset({"C", "POSIX", "C.UTF-8", "C.utf8"})
 _CHOSEN: Final = (locale.LC_NUMERIC, locale.LC_COLLATE, locale.LC_TIME)
 
@@ -118,16 +110,14 @@ class LuaHost:
     ) -> None:
         self._find = find
         self._trusted = trusted
-        self._shares = shares  # names of durable values that Lua and Python programs have in common
+        self._shares = shares  # namespaces that Lua and Python programs share
         self._home = LuaPoolHolder(limits, **pool)
         self.closed = False
 
     def begin(
         self, birth: Birth, meter: Metrics, find: Callable[[str, int], Any] | None = None
     ) -> Any:
-        """A life of this session's program; `find` finds it, where this session has a finder of its
-        own.
-        """
+        """Make an execution of the session's program; `find` replaces the host's own finder."""
         program: LuaProgram = (find or self._find)(birth.program, birth.version)
         if program.version != birth.version:
             raise VersionMissing(program.name, birth.version, program.version)
@@ -149,15 +139,16 @@ class LuaHost:
         return is_fully_trusted(program.home, program.roots, self._trusted)
 
     async def close(self) -> None:
-        """End the workers. There will be no others: nobody is left who would end those."""
+        """End the workers. No others are started, because nothing would end them."""
         self.closed = True
         await self._home.close()
 
 
 @lru_cache(maxsize=8)
 def _is_plain(_now: str) -> bool:
-    """Whether Lua in this process is Lua as it is everywhere, with what is chosen now."""
-    # chosen by the environment, too; in UTF-8 a byte is no letter
+    """Whether this process has the C locale, or one that Lua cannot notice."""
+    # LC_CTYPE may come from the environment. In UTF-8 no single byte above 127 is a letter, so
+    # Lua's %a and upper() behave as in the C locale.
     letters = locale.setlocale(locale.LC_CTYPE)
     if letters not in _PLAIN and not letters.lower().endswith(("utf-8", "utf8")):
         return False

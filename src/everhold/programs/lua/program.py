@@ -1,19 +1,20 @@
-"""What a Lua program is to those who start one: plain data, like a Python program's `Call`.
+"""A Lua program as data: its reference, arguments and search roots, without a Lua interpreter.
 
-    lua:code                        text; the text itself is in the session's arguments: {"code": …, "ctx": …}
-    <folder>/<name>/init.lua:<name>  a package, run as `require(name).run(ctx)`; the arguments are its ctx
-    <folder>/<name>.lua:<name>       a file: a module with `run(ctx)`, or a script whose global is `ctx`
+    lua:code                         text; the text is in the arguments: {"code": …, "ctx": …}
+    <folder>/<name>/init.lua:<name>  a package, run as `require(name).run(ctx)`; the arguments are
+                                     its ctx
+    <folder>/<name>.lua:<name>       a file: a module with `run(ctx)`, or a script with a global
+                                     `ctx`
 
 Rules
-  1. Any process can start it again: text travels with the session, a package or a file is read
-     where it was.
-  2. A package is what stands at its reference, whatever its name means elsewhere. What else it
-     requires is found in its roots: in their order if its own folder is one of them, else in its
-     own folder first. Nothing else on the disk can be read. Roots are not stored with a session:
-     those that are handed over here hold in this process, and where none are, a runtime takes those
-     of its settings, as it does in every later life.
-  3. Nothing here loads Lua: a `LuaProgram` can be named, listed and stored without it.
-"""  # noqa: E501
+  1. Any process can start it again: text is stored with the session, a package or a file is read
+     from its path.
+  2. A package is the code at its reference, whatever its name means elsewhere. Other packages that
+     it requires are searched in its roots, in their order; its own folder comes first if it is not
+     one of them. No other file can be read. Roots are not stored: those given here apply in this
+     process. Without any, and in every other process, the runtime takes the roots of its settings.
+  3. Nothing here loads Lua: a `LuaProgram` can be named, listed and stored without the extra.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ _OF_FILES: Final = inspect.Signature([_Parameter("ctx", _Parameter.VAR_KEYWORD)]
 
 
 class LuaProgram(Program[..., Any]):
-    """A Lua program, with the face of every program; it has no `body` that Python could call."""
+    """A Lua program, with the interface of every program, except for a `body` to call."""
 
     def __init__(self, ref: str, *, roots: Iterable[str | Path | SearchRoot] = ()) -> None:
         place, _, name = ref.rpartition(":")
@@ -54,14 +55,14 @@ class LuaProgram(Program[..., Any]):
         self.__module__ = "lua"
         self.main: Path | None = None if ref == TEXT_REF else Path(place)
         self.is_text = self.main is None
-        #: Whether it is a module found by its name, and not a file of its own.
+        #: Whether it is a package folder, not a single file.
         self.is_package = self.main is not None and _is_package(self.main, name)
-        #: The folder or the file that a user vouches for; nobody does for text.
+        #: The folder or file that a user can trust; empty for text.
         self.home = (
             "" if self.main is None else str(self.main.parent if self.is_package else self.main)
         )
         given = tuple(roots)
-        self.is_alone = not given  # nobody said where it finds what it requires: a runtime says it
+        self.is_alone = not given  # without roots: a runtime adds those of its settings
         self.roots: tuple[str, ...] = _roots(self.main, name, given)
         self._digest = ""
 
@@ -73,7 +74,7 @@ class LuaProgram(Program[..., Any]):
         *,
         roots: Iterable[str | Path | SearchRoot] = (),
     ) -> Call[Any]:
-        """A call of Lua text; `ctx` is the program's global of that name."""
+        """Make a call of Lua text; `ctx` becomes the program's global `ctx`."""
         program = cls(TEXT_REF, roots=roots)
         call = program(code, dict(ctx or {}))
         program._digest = _fingerprint(code.encode())
@@ -97,19 +98,17 @@ class LuaProgram(Program[..., Any]):
 
     @classmethod
     def found(cls, ref: str, *, roots: Iterable[str | Path | SearchRoot] = ()) -> LuaProgram:
-        """The program of a stored reference; raises `UnknownProgram` if it is not here."""
+        """The program of a stored reference; raises `UnknownProgram` if its file does not exist."""
         program = cls(ref, roots=roots)
         if program.main is not None and not program.main.is_file():
             raise UnknownProgram(
-                ref, f"there is no file {program.main}", "Put it back, or install the package."
+                ref, f"there is no file {program.main}", "Restore it, or install the package."
             )
         return program
 
     @property
     def body(self) -> Any:  # type: ignore[override]
-        raise NotAProgram(
-            self.ref, "a Lua program runs as a session of its own; use ctx.spawn(call)"
-        )
+        raise NotAProgram(self.ref, "a Lua program needs a session of its own; use ctx.spawn(call)")
 
     @property
     def signature(self) -> inspect.Signature:
@@ -121,7 +120,7 @@ class LuaProgram(Program[..., Any]):
 
     @property
     def digest(self) -> str:
-        """A fingerprint of the text or the main file."""
+        """A fingerprint of the text or of the main file."""
         if not self._digest and self.main is not None:
             try:
                 self._digest = _fingerprint(self.main.read_bytes())
@@ -130,9 +129,7 @@ class LuaProgram(Program[..., Any]):
         return self._digest
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, JSON]:
-        """The arguments as plain JSON: of text its code and ctx, else the ctx itself (by name, or
-        as one object).
-        """
+        """The arguments as plain JSON: `code` and `ctx` for text, otherwise the keys of `ctx`."""
         given = self._by_name(args, kwargs)
         try:
             bound: dict[str, JSON] = {name: to_plain(value, name) for name, value in given.items()}
@@ -141,14 +138,14 @@ class LuaProgram(Program[..., Any]):
         return self.arguments(bound)
 
     def arguments(self, args: dict[str, JSON]) -> dict[str, Any]:
-        """The stored arguments, if this program can take them."""
+        """Check stored arguments and return them; raises `BadArguments`."""
         if self.is_text:
             if type(args.get("code")) is not str or not args.keys() <= {"code", "ctx"}:
                 raise BadArguments(
-                    self.name, "it takes the text of a program as code, and an object as ctx"
+                    self.name, "its arguments are code, the text of a program, and ctx, an object"
                 )
             if not isinstance(args.get("ctx", {}), dict):
-                raise BadArguments(self.name, "ctx should be an object")
+                raise BadArguments(self.name, "ctx must be an object")
         return args
 
     def ctx(self, args: dict[str, JSON]) -> dict[str, JSON]:
@@ -164,14 +161,14 @@ class LuaProgram(Program[..., Any]):
                 raise BadArguments(self.name, str(error)) from None
             return {name: value for name, value in given.items() if value is not None}
         if len(args) > 1 or (args and not isinstance(args[0], Mapping)):
-            raise BadArguments(self.name, "it takes its ctx by name, or as one object")
+            raise BadArguments(self.name, "pass the keys of its ctx by name, or one object")
         return {**(args[0] if args else {}), **kwargs}
 
 
 def _roots(
     main: Path | None, name: str, given: Iterable[str | Path | SearchRoot]
 ) -> tuple[str, ...]:
-    """All roots as text, the program's own among them."""
+    """All roots as text, including the program's own folder."""
     roots = [SearchRoot.of(root).settled() for root in given]
     own: list[SearchRoot] = []
     if main is not None:

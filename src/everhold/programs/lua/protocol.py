@@ -1,20 +1,16 @@
-"""What this process and a worker say to each other: JSON in frames that begin with their length.
+"""The protocol between this process and a worker: JSON in frames with a length prefix.
 
-JSON, and not something quicker: whatever a worker was made to send, what is read here is plain
-values of known shape.
+JSON, not a faster format: a worker may have been taken over, and whatever it sends is decoded into
+plain values of a known schema.
 
 Rules
-  1. An `WorkerOrder` is answered by one or more `OrderResult`; all but the last say `more`. One
-     that only drops is not answered.
-  2. A frame longer than the reader's limit is never read: it is a breach, and the worker is ended.
+  1. A `WorkerOrder` is answered by one or more `OrderResult`; all but the last have `more`. An
+     order that only drops an execution has no answer.
+  2. A frame longer than the limit is not read: it is a breach, and the worker is killed.
 
-How both sides of a worker's socket hear: what comes soon is looked for, what comes late is slept
-for.
-
-A processor that sleeps wakes later than most orders and answers come, so one looks again and again
-for a blink before one sleeps. Where that was in vain, because nobody is in a hurry or others have
-the processor, one sleeps at once the next few times, and more of them if it was in vain again.
-Where there is only one processor nobody blinks.
+Reading: most messages arrive within microseconds, faster than a sleeping process wakes up. So both
+sides poll the socket for a moment (`SpinWait`) before they block. After a poll in vain the next
+reads block at once, and more of them each time. With one processor there is no polling.
 """
 
 from __future__ import annotations
@@ -35,30 +31,31 @@ try:
 except ImportError:  # Windows, which has no worker processes
     fcntl = None  # type: ignore[assignment]
 
-#: Bytes of what a program may say in one advance, whether it asks or returns.
+#: The largest output of one advance: queries, result and log, in bytes.
 MAX_REPLY_BYTES: Final = 8 * 2**20
-#: Bytes of steps that are handed over in one frame of a replay.
+#: Bytes of steps in one frame of a replay.
 MAX_SLICE_BYTES: Final = 2**20
 FRAME_HEADER: Final = Struct(">I")
 
-WorkerStep = tuple[int, float, list[QueryAnswer], bool, str | None]  # what `advance` takes
+WorkerStep = tuple[int, float, list[QueryAnswer], bool, str | None]  # the arguments of `advance`
 
 
 class LuaLimits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a program may use, in a worker or out of it. Seconds and bytes."""
+    """Limits of a program, in a worker and in this process, in seconds and bytes."""
 
     memory: int = 64 * 2**20  # of one Lua state
-    # of one advance, seen from inside; a loop that swallows the error is killed from outside
-    cpu: float = 2.0
-    wall: float = 3.0  # of one advance, seen from outside: CPU time, too, where the system tells it
-    largest: int = MAX_REPLY_BYTES  # what it says in one advance
-    space: int = 2**30  # of a worker's whole address space
-    held: int = 1000  # executions a worker keeps
-    kept: int = 256 * 2**20  # bytes of Lua states a worker keeps
+    cpu: float = 2.0  # of one advance, measured inside the Lua state
+    # Of one advance, measured by the parent, which kills the worker: CPU time, or the clock where
+    # the CPU time of another process cannot be read.
+    wall: float = 3.0
+    largest: int = MAX_REPLY_BYTES  # output of one advance
+    space: int = 2**30  # address space of a worker
+    held: int = 1000  # executions in a worker
+    kept: int = 256 * 2**20  # bytes of Lua states in a worker
 
 
 class WorkerOrder(msgspec.Struct, omit_defaults=True):
-    """Advance one execution. With a birth it is made first; without steps it is dropped."""
+    """Advance one execution. With a birth it is created first; without steps it is dropped."""
 
     number: int
     steps: list[msgspec.Raw] = []
@@ -69,7 +66,7 @@ class WorkerOrder(msgspec.Struct, omit_defaults=True):
 
 
 class RemoteError(msgspec.Struct):
-    """An error of ours that was raised over there."""
+    """An error of everhold that was raised in the worker."""
 
     code: str
     message: str
@@ -77,14 +74,13 @@ class RemoteError(msgspec.Struct):
 
 
 class OrderResult(msgspec.Struct, omit_defaults=True):
-    """What became of an order."""
+    """The result of an order, or a part of it."""
 
     replies: list[ProgramReply] = []
     more: bool = False
-    gone: bool = False  # the execution is not held here any more
+    gone: bool = False  # the worker no longer has the execution
     trouble: RemoteError | None = None
-    # the first frame of a worker: what protects this machine from it
-    walls: list[str] | None = None
+    walls: list[str] | None = None  # only in the first frame: the active protections
 
 
 encode_worker_json: Final = msgspec.json.Encoder().encode
@@ -99,12 +95,12 @@ def encode_frame(message: WorkerOrder | OrderResult) -> bytes:
 
 
 def encode_step(step: WorkerStep) -> msgspec.Raw:
-    """A step as it stands in an order."""
+    """Encode a step for an order."""
     return msgspec.Raw(encode_worker_json(step))
 
 
 def slice_steps(steps: list[msgspec.Raw]) -> list[list[msgspec.Raw]]:
-    """Steps in groups that fit into a frame each; there is at least one group."""
+    """Split steps into groups that fit into a frame; returns at least one group."""
     groups: list[list[msgspec.Raw]] = [[]]
     size = 0
     for step in steps:
@@ -116,31 +112,31 @@ def slice_steps(steps: list[msgspec.Raw]) -> list[list[msgspec.Raw]]:
     return groups
 
 
-#: Seconds for which it is worth to look again and again; none where there is one processor. Long
-#: enough for another that has to wake up first: else both would always find the other asleep.
+#: Seconds of polling before a read blocks; 0 with one processor. Long enough for the other side to
+#: wake up: with less, each side would always find the other one asleep.
 BLINK: Final = 2.5e-4 if (os.cpu_count() or 1) > 1 else 0.0
-# times that one sleeps at once after a blink in vain
+# Reads that block at once after a poll in vain: at first, and at most.
 _FEW = 4
 _MANY = 256
-_CHUNK: Final = 2**15  # larger ones cost a call for memory each
+_CHUNK: Final = 2**15  # malloc takes larger buffers from the system, one call each
 
 
 class SpinWait:
-    """Says for how long to look before one sleeps."""
+    """Decides how long to poll before a read blocks."""
 
     def __init__(self) -> None:
         self._rest = 0
         self._next = _FEW
 
     def begin(self) -> float:
-        """The moment until which to look; 0 where it is better to sleep at once."""
+        """The time until which to poll; 0 to block at once."""
         if self._rest:
             self._rest -= 1
             return 0.0
         return monotonic() + BLINK if BLINK else 0.0
 
     def ended(self, *, in_vain: bool) -> None:
-        """Say what came of it."""
+        """Report whether polling found data."""
         if in_vain:
             self._rest, self._next = self._next, min(self._next * 4, _MANY)
         else:
@@ -148,7 +144,7 @@ class SpinWait:
 
 
 class SocketReader:
-    """What comes in over a socket, in pieces."""
+    """Reads a blocking socket in chunks, with polling."""
 
     def __init__(self, channel: int) -> None:
         self._channel = channel
@@ -156,16 +152,16 @@ class SocketReader:
         self._blink = SpinWait()
 
     def read(self) -> bytes:
-        """The next piece, when it is here; empty if nobody is left to send one."""
+        """Wait for the next chunk; empty if the other side has closed the socket."""
         until = self._blink.begin()
         if until:
-            data = self._at_once(until)
+            data = self._poll(until)
             self._blink.ended(in_vain=data is None)
             if data is not None:
                 return data
         return os.read(self._channel, _CHUNK)
 
-    def _at_once(self, until: float) -> bytes | None:
+    def _poll(self, until: float) -> bytes | None:
         fcntl.fcntl(self._channel, fcntl.F_SETFL, self._flags | os.O_NONBLOCK)
         try:
             while True:

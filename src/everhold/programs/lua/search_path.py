@@ -1,19 +1,20 @@
-"""A root: a place in which `require` looks. A folder of packages, or one package under a name that
-was chosen for it.
+"""Where `require` finds its files: search roots, module names, and cached sources.
+
+A root is a folder of packages, or one package under a chosen name:
 
     /home/ana/packages         `a.b` is a/b.lua or a/b/init.lua in this folder
     panel=/home/ana/src/p2     `panel` is init.lua in this folder, `panel.b` is b.lua or b/init.lua
-    !/home/ana/packages        as the first, but no link may lead out of it
+    !/home/ana/packages        like the first, but no symbolic link may lead out of it
 
 Rules
-  1. A root is a line of text, so that it can be handed to another process.
-  2. A name that was chosen for a package means this package alone: if a part of it is missing, it
-     is not looked for elsewhere, where it would be another version.
-  3. In a folder the first name may be a link: whoever put it there meant it. Below that nothing may
-     leave the folder it is in, so that a package cannot carry links to other files. With `!` the
-     first name may not leave either.
-
-By what a change of a file is seen without reading it: what the file system says of it.
+  1. A root is a line of text, so that it can be passed to another process.
+  2. A chosen name belongs to this package alone: a missing part of it is not searched in other
+     roots, where it would be another version.
+  3. A package in a folder may be a symbolic link, because the folder's owner made it. Inside a
+     package no link may lead out, so a package cannot contain links to other files. With `!` the
+     package itself must not be such a link either.
+  4. Files are read again when they have changed, in a live run and on replay: the file on disk is
+     the program, as for Python. Programs see names relative to the root, never absolute paths.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from everhold.programs.lua.vm import compile_lua
 
 FileFingerprint = tuple[int, ...]
 
-#: Nanoseconds in which a file may change twice and look the same: so fresh a one is not remembered.
+#: Nanoseconds in which a file can change twice with equal timestamps. A younger file is not cached.
 TICK: Final = 100_000_000
 
 #: How many paths are remembered.
@@ -43,7 +44,7 @@ _resolved_by_stat: dict[str, tuple[FileFingerprint, str]] = {}
 
 
 def make_file_fingerprint(found: os.stat_result) -> FileFingerprint:
-    """What a file looks like. The last number cannot be chosen by anybody."""
+    """What changes when a file changes. The last value, ctime, cannot be set by a user."""
     return (
         found.st_dev,
         found.st_ino,
@@ -56,9 +57,7 @@ def make_file_fingerprint(found: os.stat_result) -> FileFingerprint:
 
 
 def resolve_cached_path(path: str, seen: FileFingerprint) -> str:
-    """Where a path really leads. It is followed again if what is there is another, or has
-    changed.
-    """
+    """The real path of a path; cached until its file changes."""
     known = _resolved_by_stat.get(path)
     if known is None or known[0] != seen:
         if len(_resolved_by_stat) >= _MAX_CACHED_PATHS:
@@ -68,12 +67,12 @@ def resolve_cached_path(path: str, seen: FileFingerprint) -> str:
 
 
 def is_settled(seen: FileFingerprint, now: int) -> bool:
-    """Whether the file had changed long enough ago that every change from now on is seen."""
+    """Whether the last change is old enough that the next one changes the fingerprint."""
     return now - seen[-1] > TICK
 
 
 INIT_FILE: Final = "init.lua"
-#: What a package may be called.
+#: Valid names of packages.
 PACKAGE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _TEXT: Final = re.compile(
     rf"(?P<strict>!?)(?:(?P<name>{PACKAGE_NAME.pattern})=)?(?P<folder>/.*)", re.DOTALL
@@ -81,21 +80,21 @@ _TEXT: Final = re.compile(
 
 
 class ModuleLocation(msgspec.Struct, frozen=True):
-    """Where a module may be."""
+    """A place where a module may be."""
 
     file: Path
-    title: str  # what programs are told of it
-    package: Path  # the folder, or the only file, of its package
+    title: str  # the name that programs see in errors
+    package: Path  # the folder, or the single file, of its package
 
 
 class SearchRoot(msgspec.Struct, frozen=True):
     folder: Path
-    name: str = ""  # chosen for the package that this folder is; empty for a folder of packages
+    name: str = ""  # the chosen name if the folder is one package; empty for a folder of packages
     strict: bool = False
 
     @classmethod
     def of(cls, given: SearchRoot | Path | str) -> SearchRoot:
-        """The root that somebody named; a text that is no root's is a folder."""
+        """Make a root of a path or a line of text."""
         if isinstance(given, SearchRoot):
             return given
         return (
@@ -108,23 +107,21 @@ class SearchRoot(msgspec.Struct, frozen=True):
         return f"{'!' * self.strict}{self.name and self.name + '='}{self.folder}"
 
     def settled(self) -> SearchRoot:
-        """The same with an absolute folder. A package's own folder stays the link that it may
-        be.
-        """
+        """The same root with an absolute folder; a link that is the package stays unresolved."""
         folder = self.folder.expanduser()
         real = folder.parent.resolve() / folder.name if self.name else folder.resolve()
         return SearchRoot(real, self.name, self.strict)
 
     def places(self, module: str) -> tuple[ModuleLocation, ...]:
-        """Where the module of this name may be, the likeliest first."""
+        """The places where a module may be, in the order of the search."""
         return _places(self, module)
 
     def ends(self, module: str) -> bool:
-        """Whether this module is looked for no further."""
+        """Whether the search for this module ends here (rule 2)."""
         return self.name != "" and self.name == module.partition(".")[0]
 
     def keeps(self, place: ModuleLocation) -> bool:
-        """Whether the file is where it seems to be."""
+        """Whether the file is inside the root or package, after resolving links (rule 3)."""
         if self.strict:
             home = (
                 self.folder.parent.resolve() / self.folder.name
@@ -160,19 +157,19 @@ def _places(root: SearchRoot, module: str) -> tuple[ModuleLocation, ...]:
 
 @lru_cache(maxsize=1000)
 def parse_search_root(text: str) -> SearchRoot:
-    """The root that a line of text means; raises `ValueError` if it means none."""
+    """Parse a root from a line of text; raises `ValueError`."""
     found = _TEXT.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no root")
+        raise ValueError(f"{text!r} is not a search root")
     return SearchRoot(Path(found["folder"]), found["name"] or "", bool(found["strict"]))
 
 
-#: The largest file that is read, in bytes.
+#: The largest source file, in bytes.
 MAX_SOURCE_BYTES: Final = 4 * 2**20
 
 _TOO_LARGE: Final = b"error('this file is too large to be loaded', 0)"
 
-#: How many texts are remembered, and how long one of them may be, in bytes.
+#: Sources in the cache, and the largest one that is cached, in bytes.
 _MAX_CACHED_SOURCES = 256
 _MAX_CACHED_SOURCE_BYTES = 64 * 2**10
 _sources: dict[tuple[str, str], tuple[FileFingerprint, LuaSource]] = {}
@@ -181,30 +178,29 @@ _MODULE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+([./][A-Za-z0-9_-]+)*")
 
 
 class LuaSource(msgspec.Struct):
-    """A file as Lua loads it."""
+    """A source file for Lua's `load`."""
 
     title: str
     code: bytes
-    # "t" for text, "b" for what was compiled; None for text that was not compiled yet
-    mode: bytes | None = None
+    mode: bytes | None = None  # b"t" text, b"b" compiled; None: text, compiled on its second use
 
 
 def find_lua_module(
     name: str, roots: tuple[str, ...], allowed: Callable[[Path], object] | None = None
 ) -> LuaSource | None:
-    """The source of a module; its title is its name in its root.
+    """Find and load a module; None if no root has it.
 
-    Raises `PermissionError` if its package is not `allowed`, where somebody has to allow it.
+    Raises `PermissionError` if `allowed` is given and refuses the module's package.
     """
     if _MODULE_NAME.fullmatch(name) is None:
         return None
-    name = name.replace("/", ".")  # some write the path
+    name = name.replace("/", ".")  # require("a/b") is common too
     for root in map(SearchRoot.of, roots):
         for place in root.places(name):
             if place.file.is_file() and root.keeps(place):
                 if allowed is not None and not allowed(place.package):
                     raise PermissionError(
-                        errno.EACCES, "its package is not trusted; see `everhold pkg trust`"
+                        errno.EACCES, "its package is not trusted; run `everhold pkg trust NAME`"
                     )
                 return load_lua_source(place.file, place.title)
         if root.ends(name):
@@ -213,7 +209,7 @@ def find_lua_module(
 
 
 def load_lua_source(path: Path, title: str) -> LuaSource:
-    """A file under the name that errors in it tell."""
+    """Load a file from the cache or the disk; errors in it show the title."""
     place = str(path)
     seen = make_file_fingerprint(os.stat(place))
     known = _sources.get((place, title))
@@ -239,15 +235,13 @@ def _read_source(place: str, title: str, seen: FileFingerprint) -> LuaSource:
 
 
 def clean_lua_source(text: bytes) -> bytes:
-    """A text without a byte order mark, and with a first line for the shell made a comment."""
+    """Remove a byte order mark, and turn a `#!` line into a comment."""
     text = text.removeprefix(b"\xef\xbb\xbf")
     return b"--" + text if text.startswith(b"#") else text
 
 
 def _read_bytes(path: str) -> bytes:
-    """What is in a file, as far as it may be read and a byte more. A file object would cost more
-    than the reading.
-    """
+    """Read a file, up to the limit and one byte more; a file object would cost more than this."""
     file = os.open(path, os.O_RDONLY | CLOSE_ON_EXEC)
     try:
         found = b""

@@ -1,18 +1,17 @@
-"""What goes into a Lua state and comes out of it: bytes, numbers and truth values, and JSON for
-everything else.
+"""Conversion of values for Lua states, and the namespaces of durable values that Lua may use.
 
-Which durable values a Lua program may read and write.
+Bytes, numbers and booleans are passed as they are, everything else as JSON.
 
     lua/<name>                the namespace of the program: `ctx._ns` is the name, or "default"
-    <name>                    the same, where the settings share that name with Python programs
-    fork-<session>-<strand>   what one child of an `alc.fork` keeps for itself
-    card/…                    what `alc.card` keeps
+    <name>                    the same, if the settings share this name with Python programs
+    fork-<session>-<path>     the values of one child of an `alc.fork`
+    card/…                    the values of `alc.card`
 
 Rules
-  1. The process that begins a session decides its namespace. What a Lua state or a worker says does
-     not change it.
-  2. No name that a program may use holds a "/", so that no program reaches the namespace of the
-     other language.
+  1. The process that starts a session decides its namespace. A Lua state or a worker cannot change
+     it.
+  2. A name that a program chooses contains no "/", so no program reaches the namespace of the other
+     language.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from everhold.core.codec import JSON
 from everhold.core.query import QueryAnswer, make_own_namespace
 from everhold.errors import ChildFailed, Expired, OutcomeUnknown
 
-#: Names in a ctx that are handed over one by one; a longer one is JSON.
+#: A ctx with more keys than this is passed as JSON.
 _MANY: Final = 32
 
 encode_lua_json: Final = msgspec.json.Encoder().encode
@@ -35,9 +34,7 @@ decode_lua_json: Final = msgspec.json.Decoder().decode
 
 
 def encode_lua_ctx(ctx: dict[str, JSON]) -> tuple[Any, ...]:
-    """A ctx for an `opening`: its JSON, or nothing and then names and values, which is cheaper for
-    both sides.
-    """
+    """Arguments for `make_vm_opening`: JSON, or None, names and values, which is cheaper."""
     if len(ctx) > _MANY:
         return (encode_lua_json(ctx),)
     flat: list[Any] = [None]
@@ -52,12 +49,12 @@ def encode_lua_ctx(ctx: dict[str, JSON]) -> tuple[Any, ...]:
 
 
 def encode_model_answer(value: JSON) -> bytes:
-    """An answer of a model as Lua programs get it, which is always text."""
+    """A model's answer for a Lua program, always text."""
     return value.encode() if type(value) is str else encode_lua_json(value)
 
 
 def format_answer_error(answer: QueryAnswer) -> bytes:
-    """The words of an error that came instead of a value."""
+    """The message of an answer with an error."""
     error = answer.error or {}
     code = error.get("code", "")
     message = error.get("message", "")
@@ -71,12 +68,12 @@ def format_answer_error(answer: QueryAnswer) -> bytes:
 
 
 def decode_lua_text(given: bytes) -> str:
-    """What a program said, as text that JSON can hold."""
+    """Text of a program, with invalid UTF-8 escaped so that JSON accepts it."""
     return given.decode("utf-8", "backslashreplace")
 
 
 def derive_lua_seed(seed: str, path: str) -> tuple[int, int]:
-    """Two numbers for the dice of one strand."""
+    """Two numbers that seed `math.random` of one coroutine."""
     drawn = sha256(f"{seed}/{path}".encode()).digest()
     return int.from_bytes(drawn[:8], "big", signed=True), int.from_bytes(
         drawn[8:16], "big", signed=True
@@ -95,9 +92,7 @@ def get_namespace_name(ctx: Mapping[str, JSON]) -> str:
 
 
 def may_use_namespace(args: JSON, space: str, session_id: str) -> bool:
-    """Whether a session whose program has this space may ask for durable values with these
-    arguments.
-    """
+    """Whether a session with this namespace may make a state query with these arguments."""
     namespace = args.get("in") if isinstance(args, dict) else None
     if not isinstance(namespace, str):
         return False

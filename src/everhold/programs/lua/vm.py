@@ -1,17 +1,17 @@
-"""One Lua state with a program in it: the sandbox that confines it, and the limits on what it may
-use.
+"""A Lua state with one program: the sandbox that confines it, and its memory and time limits.
 
 Rules
-  1. No Python object ever enters a state: bytes, numbers and truth values go in and come out,
-     nothing else. So there is nothing in it through which a program could reach this process. (A
-     function of Python in it could also stop the whole process: where memory is short, what calls
-     it never gives the interpreter's lock back.)
-  2. Whatever the program asks comes out of `go` as a kind and its arguments; what is said goes in
-     with the next `go`.
-  3. Our own Lua is compiled once in a process. What of it is rarely needed is asked for with its
-     first use, because each session has a state of its own.
-  4. What is handed over finds room above the limit, once: a program that keeps it there has no
-     memory left.
+  1. No Python object enters a state. Only bytes, numbers and booleans are passed, in both
+     directions, so nothing in the state leads into this process. (A Python function in a state
+     could also block the process: when lupa runs out of memory while calling it, the GIL is never
+     released.)
+  2. A request of the program is the result of `go`: a kind and its arguments. The answer is an
+     argument of the next `go`.
+  3. Our own Lua is compiled once per process. Each session has its own state, so a part that few
+     programs need is loaded on its first use: merging the parts would cost every session their
+     memory and load time.
+  4. An answer may exceed the memory limit once, while it is passed in. A program that keeps it has
+     no memory left.
 """
 
 from __future__ import annotations
@@ -21,24 +21,23 @@ from typing import Any, Final
 
 from everhold.errors import MissingExtra
 
-#: Bytes that one state may hold, unless somebody says otherwise.
+#: Default memory of one state.
 DEFAULT_MEMORY_BYTES: Final = 64 * 2**20
-#: Seconds of CPU that one advance may take in this process, unless somebody says otherwise.
+#: Default CPU seconds of one advance in this process.
 DEFAULT_CPU_SECONDS: Final = 1.0
-#: The same for an advance on replay that did pause before: perhaps in a worker, which has more
-#: time.
+#: The same for replay of an advance that has paused before, perhaps in a worker with more time.
 REPLAY_CPU_SECONDS: Final = 3.0
 
-#: Bytes above the limit, so that a full state can be heard out; and how many of them one handing
-#: over takes at most.
+#: Bytes above the limit that let a full state report its error, and the part of them that one
+#: `go` may use.
 _ROOM: Final = 256 * 2**10
 _LITTLE: Final = 64 * 2**10
 _FULL: Final = (None, b"failed", b"not enough memory", b"")
-_OWN: Final = frozenset({b"part", b"where"})  # what the sandbox asks for itself
+_OWN: Final = frozenset({b"part", b"where"})  # requests of the sandbox itself
 _BAD: Final = frozenset({b"failed", b"overtime"})
 _AT_THE_END: Final = ("json", "json_decode", "tostring", "pairs", "failure")
 _LIBRARY: Final = ("text", "alc_math", "layer1", "cards")
-#: What the parts of the sandbox add to `alc`.
+#: Names that the parts of the sandbox add to `alc`.
 _LAYER0: Final = {
     "layer0": (
         "_dirs",
@@ -62,8 +61,8 @@ local source, title, bare = ...
 local chunk = load(source, title, "t")
 return chunk and string.dump(chunk, bare)
 """
-#: Runs a chunk of the library where everything it touches is a shadow, and tells what it adds to
-#: `alc`.
+#: Lists the names that a part of the library adds to `alc`: runs it with tables that accept any
+#: access and record assignments.
 _LISTING: Final = b"""
 local code = ...
 local out, shadow = {}, nil
@@ -101,17 +100,15 @@ class LuaVm:
         )
 
     def go(self, now: float | None, allowed: float, *given: Any) -> tuple[Any, ...]:
-        """Run until the program asks something or ends: whether it said anything, a kind, and what
-        belongs to it.
+        """Run until the program makes a request or ends.
 
-        `now` is None where an answer is given at once: then the time that is allowed goes on.
+        Returns whether there is output to `take`, the kind of the request, and its arguments. `now`
+        is None for an answer within the same advance: the time limit is not reset.
         """
         return self.supplied(self.run(now, allowed, given))
 
     def run(self, now: float | None, allowed: float, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        """`go`, but also what the sandbox asks for itself comes out: then it has to be
-        `supplied`.
-        """
+        """Like `go`, but returns requests of the sandbox itself too; pass them to `supplied`."""
         size = _LITTLE
         for item in given:
             if type(item) is bytes:
@@ -127,17 +124,16 @@ class LuaVm:
             return _FULL
 
     def go_along(self, allowed: float, given: list[Any]) -> tuple[int, tuple[Any, ...]]:
-        """`go` for many answers, each with its time before it and the question that should come
-        next behind it.
+        """Replay many answers in one call; `given` has time, answer and next question of each.
 
-        Returns how many were handed over, and what came of the last one: 0 if there is not room for
-        all of them.
+        Returns how many were delivered, and the result of the last `go`; 0 if the memory limit has
+        no room for all of them.
         """
         size = sum([len(item) for item in given if type(item) is bytes])
         if self._raised or self.memory + size + _LITTLE > self._memory:
             return 0, ()
-        # What waits there is not the program's, and whoever is nearly full had the room when he was
-        # asked one by one.
+        # The waiting answers do not count against the program's limit: answers that are delivered
+        # one by one would not be in the state together.
         self._runtime.set_max_memory(self._memory + size + _ROOM, total=True)
         try:
             steps, *rest = self._runtime.compile(_code("replay"), mode=b"b")(
@@ -152,7 +148,7 @@ class LuaVm:
         return steps, self.supplied(came)
 
     def supplied(self, came: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Go on with what the sandbox asks for itself, until the program asks something."""
+        """Answer requests of the sandbox itself until the program makes one or ends."""
         while came[1] in _OWN:
             answer = (
                 _code(came[2].decode()) if came[1] == b"part" else _places().get((came[2], came[3]))
@@ -161,32 +157,30 @@ class LuaVm:
         return came
 
     def take(self) -> tuple[Any, ...]:
-        """What was said: whether there is more, progress (step, total, message), how many records,
-        these, and lines.
+        """Take the output: whether there is more, progress (step, total, message), the number of
+        records, the records, and the log lines.
         """
         self._limit(max(self._memory, self.memory) + _ROOM)
         taken: tuple[Any, ...] = self._aside(b"take")
         return taken
 
     def seed(self, dice: tuple[int, int]) -> None:
-        """Let the dice fall from this seed from now on, unless the program has chosen one."""
+        """Seed `math.random`, unless the program has set a seed itself."""
         self._aside(b"seed", *dice)
 
     @property
     def memory(self) -> int:
-        """How many bytes its state holds."""
+        """Bytes that the state uses."""
         used: int = self._runtime.get_memory_used(total=True)
         return used
 
     def _failed(self, came: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A failure, with its words."""
+        """Add message and traceback to a failure."""
         self._limit(self.memory + 2 * _ROOM)
         return (*came, *self._aside(b"told", *_ending()))
 
     def _has_room(self, size: int) -> bool:
-        """Whether there is room for what is handed over: the limit is raised for it, but not for
-        what was before.
-        """
+        """Whether an answer of this size fits. The limit is raised for the answer alone."""
         used = self.memory
         most = self._memory
         if used > most + _ROOM - _LITTLE:
@@ -212,28 +206,23 @@ def make_vm_opening(
     *ctx: Any,
     mode: bytes = b"t",
 ) -> tuple[Any, ...]:
-    """What a state begins with: a "text", a "file" or a "package"; its ctx as JSON, or as names and
-    plain values.
+    """Arguments of the first `go`: `how` is "text", "file" or "package"; see `encode_lua_ctx`.
 
-    The mode is "b" for a source that `compile_lua` made.
+    The mode is b"b" for a source of `compile_lua`.
     """
     return _code("launch"), born, how, name, source, title, mode, *ctx
 
 
 def compile_lua(source: bytes, title: bytes) -> bytes | None:
-    """A text as Lua loads it quickest, with all by which an error names its place; None if it is no
-    program.
-    """
+    """Compile a source, with its line numbers; None if it is not valid Lua."""
     try:
         return _dumped(source, title, False)
-    except _lua_error():  # it takes more memory than there is
+    except _lua_error():  # not enough memory
         return None
 
 
 def create_lua_state(memory: int) -> Any:
-    """A bare Lua state, from which nothing of Python can be looked up; `MissingExtra` if there is
-    no Lua.
-    """
+    """A plain Lua state without access to Python; raises `MissingExtra` without lupa."""
     return _lua()(
         encoding=None,
         attribute_filter=_deny,
@@ -244,7 +233,7 @@ def create_lua_state(memory: int) -> Any:
 
 
 def _deny(_object: object, _name: object, _is_setting: bool) -> str:
-    raise AttributeError("nothing of Python is reachable from here")
+    raise AttributeError("Python objects are not accessible from Lua")
 
 
 @cache
@@ -275,7 +264,8 @@ def _version() -> bytes:
 
 
 def _text(name: str) -> str:
-    if not name.replace("_", "").isalnum():  # whatever a state asks for, it is one of our files
+    # A state chooses this name, so it must not lead out of this folder.
+    if not name.replace("_", "").isalnum():
         raise LookupError(name)
     from importlib.resources import files
 
@@ -292,22 +282,20 @@ def _code(name: str) -> bytes:
 
 
 def _dumped(source: bytes, title: bytes, bare: bool) -> bytes | None:
-    """A text as bytes of Lua's own, `bare` without the names and lines; None if it is no
-    program.
-    """
+    """Compile a text to bytecode; `bare` drops names and lines. None if it is not valid Lua."""
     code: bytes | None = create_lua_state(DEFAULT_MEMORY_BYTES).execute(_DUMP, source, title, bare)
     return code
 
 
 @cache
 def _ending() -> tuple[bytes, ...]:
-    """What has to be there when a program fails: nothing can be asked for any more."""
+    """The parts that format an error. They are passed in, because a failed state cannot ask."""
     return tuple(given for name in _AT_THE_END for given in (name.encode(), _code(name)))
 
 
 @cache
 def _places() -> dict[tuple[bytes, bytes], bytes]:
-    """Which part has which name of which table."""
+    """For each name of each table: the part that defines it."""
     found = {
         (b"alc", name.encode()): part.encode() for part, names in _LAYER0.items() for name in names
     }

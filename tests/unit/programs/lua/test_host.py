@@ -217,8 +217,8 @@ def test_what_a_package_needs_is_read_once_and_when_it_changes(
     folder = package(root, "one", part="return 1")
     trust_package(folder)
     read: list[str] = []
-    native = host._read
-    monkeypatch.setattr(host, "_read", lambda file: read.append(file.name) or native(file))
+    native = host._read_requires
+    monkeypatch.setattr(host, "_read_requires", lambda file: read.append(file.name) or native(file))
     runs_here(in_root(root, "one")), runs_here(in_root(root, "one"))
     once = sorted(read)
     (folder / "part.lua").write_text("return require('strange')")
@@ -287,7 +287,7 @@ def test_what_a_text_hides_is_refused_when_it_is_required(root: Path) -> None:
     trust_package(package(root, "one", hidden))
     outcome = ran(in_root(root, "one"))
     assert outcome.kind == "LuaError"
-    assert "its package is not trusted; see `everhold pkg trust`" in outcome.error
+    assert "its package is not trusted; run `everhold pkg trust NAME`" in outcome.error
 
 
 @pytest.mark.process

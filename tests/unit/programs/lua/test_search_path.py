@@ -24,7 +24,7 @@ def test_a_root_is_a_line_of_text(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["a/b", "", "=/a", "a b=/c"])
 def test_other_text_is_no_root(text: str) -> None:
-    with pytest.raises(ValueError, match="is no root"):
+    with pytest.raises(ValueError, match="is not a search root"):
         parse_search_root(text)
 
 
