@@ -168,3 +168,17 @@ class Mute(Exception):
 )
 def test_whatever_an_error_is_its_words_can_be_stored(error, said):
     assert errors.words_of(error) == said
+
+
+def test_the_hint_of_an_ended_session_depends_on_its_state():
+    """A failed session can be retried; a completed one cannot."""
+    assert "everhold retry s-1" in errors.SessionEnded("s-1", "failed", "answered").hint
+    assert "fork" in errors.SessionEnded("s-1", "completed", "answered").hint
+
+
+def test_the_hint_of_a_foreign_call_depends_on_its_reason():
+    """Without a reason the message recommends ctx.call; with one, the hint names where it works."""
+    assert "use ctx.call" in str(errors.ForeignCall("open()"))
+    refused = errors.ForeignCall("open()", "is not allowed here")
+    assert str(refused).startswith("open() is not allowed here")
+    assert refused.hint.startswith("Use it in a tool")
