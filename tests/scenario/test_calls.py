@@ -546,7 +546,7 @@ async def test_closing_ends_also_where_the_store_is_away(caplog):
         async with opened(on=store, replay=False) as runtime:
             await runtime.run(adds())
             raise KeyError("my own")
-    assert store.closed and "end with their time" in caplog.text
+    assert store.closed and "they will expire" in caplog.text
 
 
 @everhold.program

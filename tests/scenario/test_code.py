@@ -208,8 +208,8 @@ async def test_a_program_that_asks_on_and_on_for_what_is_refused(asks):
 async def test_a_program_that_talks_too_much():
     """What is printed and returned is cut to what a model is shown; all of it is kept."""
     _, result = await run("for i = 1, 150 do print(('x'):rep(400)) end return ('y'):rep(40000)")
-    assert len(result["printed"]) < 20_000 and "kept as attachment" in result["printed"]
-    assert len(result["value"]) < 20_000 and "kept as attachment" in result["value"]
+    assert len(result["printed"]) < 20_000 and "The whole result is attachment" in result["printed"]
+    assert len(result["value"]) < 20_000 and "The whole result is attachment" in result["value"]
 
 
 @pytest.mark.process

@@ -46,7 +46,7 @@ async def test_a_list_of_answers():
     """Answers in the order asked; when they are used up, the program sees an error."""
     async with opened(llm=["one", "two", "three"]) as runtime:
         assert await runtime.run(poem()) == ["one", "two"]
-        with pytest.raises(everhold.Failed, match="used up"):
+        with pytest.raises(everhold.Failed, match="all are used"):
             await runtime.run(poem())
 
 

@@ -194,7 +194,7 @@ def test_a_registered_model_is_named_alone(install):
     """Only models of providers are tried one after the other."""
     install("parrot", {"everhold.models": "parrot = parrot:Parrot"}, MODEL)
 
-    with pytest.raises(BadSetting, match="named alone: parrot:a"):
+    with pytest.raises(BadSetting, match="use parrot:a"):
         make_answerer("parrot:a | openai:gpt-5-mini")
 
 

@@ -130,7 +130,7 @@ async def test_a_timer_of_a_session_that_diverged_changes_nothing(caplog):
             for _ in range(3):
                 await new.engine.reconciler.move()
             assert (await new.status(status.session_id)).state == "paused"
-    assert len([line for line in caplog.messages if "cannot go on here" in line]) == 1
+    assert len([line for line in caplog.messages if "cannot be moved here" in line]) == 1
 
 
 def versioned(body_version):

@@ -48,7 +48,7 @@ def tape() -> Iterator[Recording]:
     with Kit() as kit:
         kit.start(eh.program(was)(), answers=["Ann"])
         kit.approve()
-        yield Recording.of(kit._wait(kit._house.store.load(kit.last.session_id)))
+        yield Recording.of(kit._wait(kit._runtime.store.load(kit.last.session_id)))
 
 
 def test_the_same_program_differs_in_nothing(tape: Recording) -> None:
@@ -118,7 +118,7 @@ async def restless(ctx: eh.Context, left: int = 2) -> str:
 def restarted() -> Iterator[Recording]:
     with Kit() as kit:
         kit.start(eh.program(restarting)(), answers=["Ann", "Bob", "Cay"])
-        yield Recording.of(kit._wait(kit._house.store.load(kit.last.session_id)))
+        yield Recording.of(kit._wait(kit._runtime.store.load(kit.last.session_id)))
 
 
 def test_a_tape_goes_on_across_restarts(restarted: Recording, tmp_path: Path) -> None:
