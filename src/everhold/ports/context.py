@@ -29,7 +29,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class CalledProgram(Protocol):
-    """What a call has to know of its program."""
+    """The program of a call, as far as the call needs it."""
 
     @property
     def name(self) -> str: ...
@@ -50,7 +50,7 @@ class CalledProgram(Protocol):
 
     @property
     def body(self) -> Callable[..., Any]:
-        """The function that runs, given `ctx` and the arguments."""
+        """The function to run, with `ctx` and the arguments."""
         ...
 
     def arguments(self, args: dict[str, JSON]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class CalledProgram(Protocol):
 
 
 class Call(Generic[R_co]):
-    """A program and its arguments; nothing runs until a runtime takes it."""
+    """A program and its arguments. Nothing runs until a runtime starts it."""
 
     __slots__ = ("args", "program")
 
@@ -71,7 +71,7 @@ class Call(Generic[R_co]):
         shown = ", ".join(f"{name}={value!r}" for name, value in self.args.items())
         return f"{self.program.name}({shown})"
 
-    if not typing.TYPE_CHECKING:  # to a type checker a call is not awaitable at all
+    if not typing.TYPE_CHECKING:  # a type checker reports the missing __await__ itself
 
         def __await__(self) -> typing.NoReturn:
             raise NotAProgram(
@@ -84,10 +84,10 @@ if TYPE_CHECKING:
     from types import UnionType
     from typing import _SpecialForm
 
-    # type checkers bring it along; at run time nobody needs it
+    # only for type checkers; not installed at run time
     from typing_extensions import TypeForm
 
-    # Literal[…], int | None, a JSON Schema: as good as untyped
+    # Literal[…], int | None, a JSON Schema: not typed further
     Form = _SpecialForm | UnionType | Mapping[str, Any]
 
 T = TypeVar("T")
@@ -96,13 +96,13 @@ RerunName = Literal["safe", "never", "ask"]
 
 
 class TypeAdapterLike(Protocol[T_co]):
-    """What pydantic's `TypeAdapter` looks like from here."""
+    """The part of pydantic's `TypeAdapter` that is used here."""
 
     def validate_python(self, value: Any, /) -> T_co: ...
 
 
 class Child(Protocol[T_co]):
-    """A child session: await it for its result; raises `ChildFailed` if it failed or was
+    """A child session: await it for its result. Raises `ChildFailed` if it failed or was
     cancelled.
     """
 
@@ -112,8 +112,8 @@ class Child(Protocol[T_co]):
 
 
 class Process(Protocol):
-    """A child session in the background: it goes on by itself, and its end is a signal `process` to
-    its parent.
+    """A background child session: it runs independently, and its end is a signal `process` to its
+    parent.
     """
 
     @property
@@ -125,7 +125,7 @@ class Process(Protocol):
         ...
 
     async def look(self) -> dict[str, Any]:
-        """Where it stands: `state`, and once it has ended `value` or `error`."""
+        """Its current `state`, and after its end `value` or `error`."""
         ...
 
     async def signal(self, name: str, value: JSON = None) -> bool:
@@ -133,13 +133,13 @@ class Process(Protocol):
         ...
 
     async def cancel(self, reason: str = "") -> bool:
-        """Stop it; False if it has ended."""
+        """Cancel it; False if it has ended."""
         ...
 
 
 class State(Protocol):
-    """Durable values shared between sessions, by namespace. Reads are journaled; writes land with
-    the step.
+    """Durable values shared between sessions, by namespace. Reads are recorded; writes are
+    committed with the step.
     """
 
     def __call__(self, namespace: str) -> State: ...
@@ -156,7 +156,7 @@ class State(Protocol):
 
 
 class Context(Protocol):
-    """What a program holds to reach the world: everything that it asks begins here."""
+    """The interface of a program to everything outside itself."""
 
     @property
     def session_id(self) -> str: ...
@@ -199,13 +199,15 @@ class Context(Protocol):
         **options: Any,
     ) -> str: ...
     async def llm(self, prompt: str = "", **options: Any) -> Any:
-        """Ask a model. `returns` names the type of the answer; other options are passed through."""
+        """Ask a model. `returns` is the type of the answer; other options are passed to the
+        answerer.
+        """
         ...
 
     async def llm_batch(
         self, items: Sequence[str | Mapping[str, Any]], **options: Any
     ) -> list[Any]:
-        """Ask many at once; answers come back in the order asked."""
+        """Ask many questions at once; the answers come in the same order."""
         ...
 
     @overload
@@ -229,10 +231,11 @@ class Context(Protocol):
         **kwargs: Any,
     ) -> T: ...
     async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Do something outside, once as far as the journal knows. Sync functions run in a thread.
+        """Run a function outside the program, once as far as the journal knows. Sync functions run
+        in a thread.
 
-        `rerun` says what happens when the process died before the result was recorded: do it again
-        ("safe"), raise `OutcomeUnknown` ("never"), or ask a person ("ask").
+        `rerun` decides what happens if the process died before the result was recorded: run it
+        again ("safe"), raise `OutcomeUnknown` ("never"), or ask a person ("ask").
         """
         ...
 
@@ -256,17 +259,17 @@ class Context(Protocol):
         timeout: float | None = None,
         default: Any = ...,
     ) -> Any:
-        """Ask a person for words (or for a value of the type `returns`)."""
+        """Ask a person for text, or for a value of the type `returns`."""
         ...
 
     async def receive(
         self, name: str, *, returns: Any = None, timeout: float | None = None, default: Any = ...
     ) -> Any:
-        """Wait for a signal; one sent before is kept until it is received."""
+        """Wait for a signal. A signal that was sent earlier is stored until it is received."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; a second or a month, across restarts."""
+        """Wait, for a second or a month, across process restarts."""
         ...
 
     async def run(self, call: Call[T]) -> T:
@@ -274,33 +277,32 @@ class Context(Protocol):
         ...
 
     async def restart(self, /, **args: Any) -> NoReturn:
-        """Begin again from the first line with these arguments, in the same session. It never
+        """Begin again from the first line with these arguments, in the same session. Never
         returns.
 
-        What was answered so far is kept and never replayed again, so that coming back does not take
-        ever longer. What is still open is withdrawn, as at the end. Raises `BadArguments`, and
-        nothing has happened.
+        Earlier answers stay in the journal and are not replayed again, so that rebuilding stays
+        fast. Open queries are withdrawn. Raises `BadArguments`, and then nothing has happened.
         """
         ...
 
     def spawn(self, call: Call[T], *, title: str = "") -> Child[T]:
-        """Start a child session; await what comes back for its end."""
+        """Start a child session; await the returned `Child` for its result."""
         ...
 
     async def background(self, call: Call[Any], *, title: str = "") -> Process:
-        """Start a child session that nobody has to wait for; what it says comes as the signal
+        """Start a child session without waiting for it. Its messages arrive as the signal
         `process`.
         """
         ...
 
     async def processes(self) -> list[dict[str, Any]]:
-        """The child sessions in the background, oldest first: `process` (its id), `title`,
-        `program` and `state`.
+        """The background child sessions, oldest first: `process` (its id), `title`, `program` and
+        `state`.
         """
         ...
 
     async def tell(self, value: JSON) -> bool:
-        """Tell the parent of this session something, at once; False if it has none."""
+        """Send a message to the parent session at once; False if there is none."""
         ...
 
     def now(self) -> datetime.datetime: ...
@@ -312,14 +314,14 @@ class Context(Protocol):
     def record(self, name: str, value: JSON) -> None: ...
     def budget_remaining(self) -> dict[str, int | None] | None: ...
     def version(self, name: str, number: int) -> int:
-        """Mark an intended change: sessions that passed here before it get 1, later ones
+        """Mark an intended change: sessions that passed this point before it get 1, later ones
         `number`.
         """
         ...
 
 
 class AgentContext(Context, Protocol):
-    """`ctx` for the loop of an agent."""
+    """`ctx` for the agent loop."""
 
     async def put(
         self,
@@ -335,53 +337,53 @@ class AgentContext(Context, Protocol):
         timeout: float | None = None,
         to: str | None = None,
     ) -> tuple[int, Any]:
-        """Ask something, and return the number of the query with its answer.
+        """Make a query, and return its number and its answer.
 
-        `effect` does a `call`; for a question to a model it gives the query in full, of which
-        `args` is the view.
+        `effect` runs a `call`. For a question to a model it returns the full query, of which `args`
+        is the view.
         """
         ...
 
     def keep_with(self, keep: Callable[[JSON], JSON]) -> None:
-        """Have what somebody outside answers written down as `keep` returns it."""
+        """Store answers from outside as `keep` returns them."""
         ...
 
     def note(
         self, *nodes: Node, leaf: str | UnsetType | None = ..., settled: SettledTurn | None = None
     ) -> None:
-        """Add to the conversation, with the step that is under way."""
+        """Add nodes to the conversation, with the current step."""
         ...
 
     async def delegate(
         self, call: Call[Any], *, title: str = "", source: str = ""
     ) -> tuple[int, Any]:
-        """Begin a child session, and return the number of the query with how the child ended.
+        """Start a child session and wait for it; returns the number of the query and the result.
 
-        What it costs is entered under `source`; it is cancelled as soon as nobody waits for it.
+        Its usage is counted under `source`. It is cancelled when the waiting task is cancelled.
         """
         ...
 
-    cost: Usage | None  #: what the last answer to `put` or `delegate` cost, if that was counted
+    cost: Usage | None  #: usage of the last answer to `put` or `delegate`, if it is known
 
     @property
     def parent(self) -> str | None:
-        """The session that began this one, if one did."""
+        """The parent session, or None."""
         ...
 
     def recorded(self) -> DeliveryNotes | None:
-        """What the step that is replayed noted; None where nothing is replayed."""
+        """The notes of the replayed step; None if nothing is replayed."""
         ...
 
     def fact(self, name: str, value: JSON, default: JSON = None) -> JSON:
-        """Something that the loop takes for given: `value`, which is noted if it is new; on replay,
-        what was noted.
+        """A value that the loop depends on: `value`, which is recorded if it is new; on replay, the
+        recorded one.
 
-        So may an agent's author change a limit or a plugin without changing what was said before.
+        So an author can change a limit or a plugin without changing earlier turns.
         """
         ...
 
     def after(self, effect: Callable[[], Any]) -> None:
-        """Do something once this step is kept. It is not done on replay, and not if the process
-        dies between.
+        """Run `effect` after this step is committed. It does not run on replay, nor if the process
+        dies before.
         """
         ...

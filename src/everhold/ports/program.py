@@ -44,14 +44,14 @@ from everhold.errors import AnswerRefused, BadArguments, BadSchema, BadValue, No
 from everhold.ports.context import Call as Call
 from everhold.ports.context import Context
 
-#: What a signal may raise.
+#: Exceptions that a signal may raise.
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
 
 _told: Final = threading.Event()
 
 
 def set_signals_handled(told: bool = True) -> None:
-    """From now on no signal raises anything in this process; or it does again."""
+    """Declare that signals raise nothing in this process, or that they do again."""
     if told:
         _told.set()
     else:
@@ -59,16 +59,14 @@ def set_signals_handled(told: bool = True) -> None:
 
 
 def is_raised_by_code(error: BaseException) -> bool:
-    """Whether whoever raised this means it, where it is caught."""
+    """Whether the code that was called raised this exception, and not a signal handler (Ctrl-C)."""
     if not isinstance(error, INTERRUPTS):
         return True
     return _told.is_set() or threading.current_thread() is not threading.main_thread()
 
 
 def convert_interrupt(error: BaseException) -> RuntimeError:
-    """What a function has failed with that raised an interrupt; nothing on the way up takes it for
-    one.
-    """
+    """An interrupt that a function raised, as an error that nothing mistakes for Ctrl-C."""
     return RuntimeError(f"{type(error).__name__}: {error}".removesuffix(": "))
 
 
@@ -77,7 +75,7 @@ R = TypeVar("R")
 
 
 class KeptEffect:
-    """An effect whose outcome is written down as `keep` returns it."""
+    """An effect whose outcome is stored as `keep` returns it."""
 
     __slots__ = ("_effect", "func", "keep")
 
@@ -91,9 +89,9 @@ class KeptEffect:
 
 
 class Program(Generic[P, R]):
-    """Code that can be stopped at a query and started again."""
+    """A function that can pause at a query and be rebuilt by replay."""
 
-    #: Whether a runtime has to say where it finds what it requires; so with programs in Lua.
+    #: Whether a runtime has to configure where it finds its modules, as for Lua programs.
     is_alone: bool = False
 
     def __init__(
@@ -125,12 +123,12 @@ class Program(Generic[P, R]):
 
     @property
     def qualname(self) -> str:
-        """What it is called in its module."""
+        """Its name in its module."""
         return self.body.__qualname__
 
     @property
     def is_named(self) -> bool:
-        """Whether its reference is known without looking for it."""
+        """Whether its reference is known without a search for its variable."""
         return True
 
     @property
@@ -146,9 +144,7 @@ class Program(Generic[P, R]):
 
     @property
     def _ctx(self) -> str | None:
-        """What the parameter for `ctx` is called, if something that is given by name could be taken
-        for it.
-        """
+        """The name of the `ctx` parameter, if a keyword argument could be taken for it."""
         first = next(iter(inspect.signature(self.body).parameters.values()))
         return None if first.kind is inspect.Parameter.POSITIONAL_ONLY else first.name
 
@@ -175,9 +171,7 @@ class Program(Generic[P, R]):
         return self._digest
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, JSON]:
-        """Arguments as plain JSON by name; raises `BadArguments` if they do not fit the
-        parameters.
-        """
+        """Arguments as plain JSON by name; raises `BadArguments`."""
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -206,7 +200,9 @@ class Program(Generic[P, R]):
             raise BadArguments(self.name, str(error)) from None
 
     def arguments(self, args: dict[str, JSON]) -> dict[str, Any]:
-        """The stored arguments as the body wants them: validated and coerced by its annotations."""
+        """The stored arguments as the body takes them: validated and converted by its
+        annotations.
+        """
         try:
             self.signature.bind(**args)
         except TypeError as error:
@@ -225,7 +221,7 @@ class Program(Generic[P, R]):
         return typed
 
 
-#: Programs of this process by reference and version: what is decorated here can be found here.
+#: The programs that were decorated in this process, by reference and version.
 REGISTRY: Final[dict[tuple[str, int], Program[Any, Any]]] = {}
 
 
@@ -237,7 +233,9 @@ def register_program(program: Program[Any, Any]) -> None:
 
 
 def make_program_reference(body: Callable[..., Any]) -> str:
-    """How any process can load this function: module:function, or the file of a script."""
+    """The reference by which any process can load this function: module:function, or the file of a
+    script.
+    """
     module = body.__module__
     name = body.__qualname__
     if module == "__main__":
@@ -259,9 +257,9 @@ def program(
 def program(
     body: Any = None, /, *, name: str | None = None, version: int = 1, strict: bool = False
 ) -> Any:
-    """Make an `async def` whose first parameter is `ctx` into a program.
+    """Make a program of an `async def` whose first parameter is `ctx`.
 
-    `version` tells intended changes apart; `strict` makes a change of wording a divergence.
+    `version` marks intended changes; with `strict`, a change of wording is a divergence.
     """
     if body is None:
         return lambda given: Program(
@@ -276,38 +274,38 @@ AdvanceArgs = tuple[int, float, list[QueryAnswer], bool, str | None]
 
 
 class Execution(Protocol):
-    """One life of a program in memory. Synchronous: no I/O, no clock, no dice.
+    """One life of a program in memory. Synchronous: no I/O, no clock, no randomness.
 
-    One that lives in another process is a `OutOfProcessExecution`, and says so: its `advance`
-    blocks until that process has answered.
+    An execution in another process is an `OutOfProcessExecution`; its `advance` blocks until that
+    process answers.
     """
 
     meter: Metrics
     remote: bool  # whether it is an `OutOfProcessExecution`
-    bare: bool  # whether it needs no stage: then `entered` may be left out
-    # Replay says with these what it hands over; `advance` and `follow` only read them.
-    replaying: bool  # whether it was recorded: then nothing is done again
-    recorded: DeliveryNotes | None  # what is noted of it
-    recorded_versions: dict[str, int]  # which versions of changed parts of the program it took
+    bare: bool  # whether `entered` may be left out
+    # Replay sets these about the current delivery; `advance` and `follow` only read them.
+    replaying: bool  # whether it is recorded: then nothing runs again
+    recorded: DeliveryNotes | None  # its notes
+    recorded_versions: dict[str, int]  # the `ctx.version` marks that it recorded
 
     @property
     def program(self) -> Program[Any, Any]:
-        """The program that lives."""
+        """The program."""
         ...
 
     @property
     def keep(self) -> Callable[[JSON], JSON] | None:
-        """How answers from outside are written down; None: as they are."""
+        """How answers from outside are stored; None: unchanged."""
         ...
 
     @property
     def spent(self) -> Ledger | None:
-        """What the answers of this life cost, if it is counted."""
+        """The usage of this life, if it is counted."""
         ...
 
     @property
     def after(self) -> Sequence[Callable[[], Any]]:
-        """What is to be done once the last reply is committed."""
+        """Functions to run after the last reply is committed."""
         ...
 
     def take_after(self) -> list[Callable[[], Any]]:
@@ -315,57 +313,57 @@ class Execution(Protocol):
         ...
 
     def entered(self) -> AbstractContextManager[Any]:
-        """Set the stage; `advance` MUST be called inside, and may be called many times."""
+        """Enter the execution; `advance` MUST be called inside, and may be called many times."""
         ...
 
     def advance(
         self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
     ) -> ProgramReply:
-        """Hand over one delivery and run to the next pause or the end."""
+        """Deliver answers, and run to the next pause or the end."""
         ...
 
     def follow(
         self, recorded: Sequence[Delivery], place: int, last: int
     ) -> tuple[int, ProgramReply]:
-        """Hand over the recorded delivery at `place`, which is nothing but answers, and run to the
-        next pause.
+        """Replay the recorded delivery at `place`, which has only answers, and run to the next
+        pause.
 
-        It MAY go on with those after it, up to `last`, as long as what the program asks is one
-        query, the recorded one, and the next delivery is the answer to it alone. Returns the place
-        of the last one, and the reply to that.
+        It MAY continue with later deliveries up to `last`, as long as the program makes one query,
+        the recorded one, and the next delivery answers only it. Returns the place of the last
+        delivery, and the reply to it.
         """
         ...
 
     def effect(self, q: int) -> Callable[[], Any] | None:
-        """What an open `call` query wants done, if this execution knows."""
+        """The function of an open `call` query, if this execution has it."""
         ...
 
     def child(self, q: int) -> Call[Any] | None:
-        """What an open `session` query wants started."""
+        """The call that an open `session` query starts."""
         ...
 
     def drop(self) -> None:
-        """Let go of everything: silent, without effects."""
+        """Release everything, without effects."""
         ...
 
 
 @runtime_checkable
 class RestartableExecution(Execution, Protocol):
-    """An execution whose program may begin again: its reply then has a `restart` in its notes, and
-    it is dropped.
+    """An execution whose program may restart: its reply then has a `restart` in its notes, and the
+    execution is dropped.
     """
 
     def again(self, restart: Restart, meter: Metrics) -> Execution:
-        """The next life of the program, not begun yet."""
+        """The next life of the program, not started yet."""
         ...
 
 
 class OutOfProcessExecution(Execution, Protocol):
-    """An execution in another process. Its verbs raise `Overtaken` when that process, or what it
-    held, is gone.
+    """An execution in another process. Its verbs raise `Overtaken` when that process or its state
+    is gone.
 
-    Where the birth has a budget, the other process counts for itself, by the same rules: `meter` is
-    for this one.
+    With a budget, the other process counts by itself, by the same rules; `meter` counts for this
+    process.
     """
 
     async def advance_there(
@@ -375,12 +373,12 @@ class OutOfProcessExecution(Execution, Protocol):
         ...
 
     async def replay_there(self, steps: list[AdvanceArgs]) -> list[ProgramReply]:
-        """Many advances at once; ends after the one that ended the program."""
+        """Many advances at once; stops after the one that ends the program."""
         ...
 
 
 class ProgramHost(Protocol):
-    """One way of writing programs (Python, Lua, …)."""
+    """A language in which programs are written (Python, Lua)."""
 
     def begin(self, birth: Birth, meter: Metrics) -> Execution:
         """Start a life of the program of this birth; raises `UnknownProgram` or
@@ -398,7 +396,7 @@ class Clock(Protocol):
 
 
 class StartVerb(Protocol):
-    """Starts a session; see `Runtime.start`."""
+    """`Runtime.start`, for features that must not depend on the runtime."""
 
     async def __call__(
         self,
@@ -413,7 +411,7 @@ class StartVerb(Protocol):
 
 
 class ForkVerb(Protocol):
-    """Forks a session; see `Runtime.fork`."""
+    """`Runtime.fork`, for features that must not depend on the runtime."""
 
     async def __call__(
         self,

@@ -1,12 +1,11 @@
 """The store: durable memory for sessions, in domain verbs.
 
-`Store` is what every store must do for sessions to run. `Maintenance` is the rest: what
-notifications, retention, `verify` and `info` ask. A store without it is complete, and those verbs
-raise `NoMaintenance`.
+`Store` is what every store must implement so that sessions can run. `Maintenance` is optional: it
+serves notifications, retention, `verify` and `info`. Without it, those verbs raise `NoMaintenance`.
 
-There is one write verb for sessions, `commit(change, fence)`: everything a step changes lands in
-it, whole or not at all. A fence is the revision the change was computed from; who comes later with
-an old one is refused.
+Sessions have one write verb, `commit(change, fence)`: all changes of a step are committed together
+or not at all. A fence is the revision that the change was computed from; a commit with an old fence
+is refused.
 
 Words in capitals are promises; each MUST is a test in `everhold.testing.conformance`.
 """
@@ -33,9 +32,7 @@ T = TypeVar("T")
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A row of the inbox: a query that somebody else than a model answers, or that is addressed to
-    somebody.
-    """
+    """A row of the inbox: a query that needs an answer from outside, or that is addressed."""
 
     q: int
     kind: Kind
@@ -44,17 +41,16 @@ class Notice(msgspec.Struct, frozen=True):
     query: Query
 
 
-#: What `load` reads of a journal, beside all from some delivery on: from what is open on; or what
-#: is replayed.
+#: Values for `since` in `load`: from the first open query on, or from the last restart on.
 FROM_OPEN: Final = -1
 FROM_RESTART: Final = -2
 
-#: The worker of work that has not begun: whoever finds it may begin it.
+#: The worker of an effect that has not started: any worker may start it.
 NO_WORKER: Final = ""
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """A mark that somebody works on a query: kept from before the work starts until its outcome is
+    """A mark that a worker works on a query: stored before the work starts, until its outcome is
     recorded.
     """
 
@@ -64,7 +60,9 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Letter(msgspec.Struct, frozen=True):
-    """A row of the intake: something accepted for a session that its program has not seen yet."""
+    """A row of the intake: input that was accepted for a session and not yet delivered to its
+    program.
+    """
 
     kind: str  # "start", "answer", "signal", "cancel", "wake"
     body: JSON
@@ -79,40 +77,40 @@ DELETED_KEYS: Final = "session/deleted-key"
 
 
 class ValueWrite(msgspec.Struct, frozen=True):
-    """A change of one durable value; `value` None deletes, else it is a list of one."""
+    """A change of one durable value. `value` None deletes it, otherwise it is a list of one."""
 
     namespace: str
     key: str
     value: list[JSON] | None
-    # the version it was computed from; 0: there was none. MUST still be so at the commit
+    # the version it was computed from; 0: not set. MUST still be the version at the commit
     version: int
 
 
 class Change(msgspec.Struct):
-    """Everything one commit changes about one session."""
+    """Everything that one commit changes about one session."""
 
     id: SessionId
-    head: Head  # as it will be; `revision` is the new one
+    head: Head  # the new head, with the new `revision`
     deliveries: Sequence[Delivery] = ()
     birth: Birth | None = None  # of a new session
     births: Sequence[tuple[Birth, Head]] = ()  # of children
     notices: Sequence[Notice] = ()
     effects: Sequence[Effect] = ()
     closed: Sequence[int] = ()  # queries that leave the inbox and the effects
-    read: Sequence[int] = ()  # letters that were handed over
+    read: Sequence[int] = ()  # letters that were delivered
     letters: Sequence[Letter] = ()
     writes: Sequence[ValueWrite] = ()
     durable: bool = False  # MUST survive power loss whatever the level
-    # what happens to the lanes and the lease, in the same moment
+    # changes queued items and the lease in the same transaction
     intake: Callable[[Intake], object] | None = None
-    # ids and keys of items that `intake` is to see though they have ended
+    # ids and keys of ended items that `intake` needs to see
     named: Sequence[str] = ()
-    # only deliveries, and of the head only what every step changes: no state, due_at, mail
+    # only deliveries, and the fields of the head that every step changes: no state, due_at, mail
     light: bool = False
 
 
 class SessionRecord(msgspec.Struct):
-    """What is known of one session, read at one moment."""
+    """A session as it was at one moment."""
 
     birth: Birth
     head: Head
@@ -122,7 +120,7 @@ class SessionRecord(msgspec.Struct):
 
 
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to list. Newest first; `after` is the last id of the page before."""
+    """Which sessions to list. Newest first; `after` is the last id of the previous page."""
 
     state: tuple[SessionState, ...] = ()
     program: str | None = None
@@ -143,18 +141,17 @@ class SessionSummary(msgspec.Struct, frozen=True):
 
 
 class SessionFingerprint(msgspec.Struct, frozen=True):
-    """How a session stands, in numbers: while they are the same, nothing was done to it, and
-    nothing came for it.
+    """The state of a session in numbers: equal fingerprints mean that nothing was committed and
+    nothing arrived.
     """
 
     revision: int
-    came: int = 0  # items of the intake, ever
-    waiting: int = 0  # those of them that wait and are available
+    came: int = 0  # number of items ever queued
+    waiting: int = 0  # number of queued items that are available
 
 
 #: Why a session needs a move: a timer is due, a letter waits, a mark has no living worker, an item
-#: waits in the intake and no lease is alive, or a question to a model is open that workers may
-#: take.
+#: waits and no lease is alive, or a model question is open that workers may answer.
 TIMER: Final = "timer"
 LETTER: Final = "letter"
 MARK: Final = "mark"
@@ -163,35 +160,35 @@ PARKED: Final = "parked"
 
 
 class UnmovedSession(msgspec.Struct, frozen=True):
-    """A session that needs a move. The same again means that nothing has happened to it since."""
+    """A session that needs a move. An equal record means that nothing has happened to it since."""
 
     id: SessionId
     why: str
     since: float
     revision: int
-    came: int = 0  # of what waits in its intake: grows with what comes
+    came: int = 0  # of its intake: grows with each item
 
 
 class RemoteChange(msgspec.Struct, frozen=True):
-    """What another process says of what it wrote."""
+    """A notification about writes of another process."""
 
-    sessions: Sequence[str] = ()  # to which sessions; none: it does not say
-    moves: bool = True  # whether one of them may have to be moved
-    heads: bool = True  # whether more was written than what waits in their intakes
-    # the worker that sees to it first, if there is one: others leave it to that one for a moment
+    sessions: Sequence[str] = ()  # the written sessions; empty: unknown
+    moves: bool = True  # whether one of them may need a move
+    heads: bool = True  # whether more was written than queued items
+    # the worker that handles it first, if there is one; others wait a moment
     first: str = ""
 
 
 class WorkerRecord(msgspec.Struct, frozen=True):
-    """One process that works for sessions; its row says that it is alive, for `ttl` seconds after
-    each beat.
+    """A process that moves sessions. Its row proves that it is alive for `ttl` seconds after each
+    beat.
     """
 
     id: str
     host: str
     pid: int
     ttl: float = TTL
-    age: float = 0.0  # seconds since its last beat, by the store's clock; told by the store
+    age: float = 0.0  # seconds since its last beat, by the store's clock; set by the store
 
     @property
     def expired(self) -> bool:
@@ -199,54 +196,49 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 
 
 class Duty(msgspec.Struct, frozen=True):
-    """Something the house keeps in mind beside sessions: a schedule, an event, a delivery to be
-    made.
-    """
+    """A record beside sessions: a schedule, an event, or a delivery to make."""
 
     kind: str
     id: str
-    body: JSON  # None: it is done with, and goes
-    due_at: float | None = None  # when somebody has to see to it
+    body: JSON  # None deletes the duty
+    due_at: float | None = None  # when it has to be handled
     version: int = 0  # grows by one with every change; 0: there is none yet
 
 
 class QuestionFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which questions for people to list: of all that have a row in the inbox, and nobody answers
-    yet.
-    """
+    """Which questions for people to list: those with a row in the inbox and no running answerer."""
 
     session: SessionId | None = None
-    # none: every kind but signals, which are a program's, unless they are addressed
+    # empty: every kind, but signals only if they are addressed
     kinds: tuple[Kind, ...] = ()
     to: tuple[str, ...] = ()
-    # only those for which there is no duty of this kind, under the id `make_asking_id`
+    # only those without a duty of this kind under the id `make_asking_id`
     without: str | None = None
     limit: int = 100
 
 
 def make_asking_id(session_id: str, q: int, asked_at: float) -> str:
-    """The name of one asking: the same question asked again is another."""
+    """The id of one asking; the same question asked again has another id."""
     return f"{session_id}/q-{q}/{int(asked_at * 1000)}"
 
 
 class ReclaimResult(msgspec.Struct, frozen=True):
-    """What `reclaim` removed, which nobody could read any more."""
+    """Unreachable data that `reclaim` removed."""
 
     blobs: int = 0
     bytes: int = 0  # of the blobs
     rows: int = 0  # others
 
 
-#: Seconds between two looks at a store that hears nothing by itself.
+#: Seconds between two reads of a store without notifications.
 LOOK_EVERY: Final = 0.2
 
-#: Told now and then while something takes long: how much is done, and of how much, in a unit of its
-#: own.
+#: Called now and then during long work, with the amount done and the total.
 ProgressCallback = Callable[[int, int], object]
 
 
 class StoreProblem(msgspec.Struct, frozen=True):
-    """Something `verify` found. A warning says that something may be missing, not that something is
+    """A finding of `verify`. A warning means that something may be missing, not that something is
     damaged.
     """
 
@@ -257,37 +249,37 @@ class StoreProblem(msgspec.Struct, frozen=True):
 
 
 class Maintenance(Protocol):
-    """The upkeep of a store: what sessions do not need to run."""
+    """The upkeep of a store: verbs that running sessions do not need."""
 
     @property
     def path(self) -> Path | None:
-        """The file of the store, if it is one that another process can open."""
+        """The file of the store, if another process can open it."""
         ...
 
     async def asking(self, wanted: QuestionFilter) -> builtins.list[tuple[Birth, Query, float]]:
-        """Open questions for people that nobody answers yet, those asked first first."""
+        """Open questions for people without a running answerer, oldest first."""
         ...
 
     async def size(self, session_id: str) -> int:
-        """Bytes of steps and attachments that deleting a session would free now: none that a fork
-        reads.
+        """Bytes of steps and attachments that deleting a session would free now; those that a fork
+        reads do not count.
 
         MUST raise `UnknownSession` if there is none.
         """
         ...
 
     async def reclaim(self) -> ReclaimResult:
-        """Remove what no session can read any more, and say what was removed by this call.
+        """Remove data that no session can read any more; returns what this call removed.
 
-        MUST leave everything that a session may read, also what is kept meanwhile.
-        MUST find nothing more when called again.
+        MUST leave everything that a session may read, including data that is stored meanwhile. MUST
+        find nothing more when called again.
         """
         ...
 
     async def verify(self, progress: ProgressCallback | None = None) -> builtins.list[StoreProblem]:
-        """Look for gaps, dangling references and damage; tells after each session how far it is.
+        """Look for gaps, dangling references and damage; reports progress after each session.
 
-        MUST find nothing in a sound store, but for warnings (see `StoreProblem`).
+        MUST find nothing in a sound store, except warnings (see `StoreProblem`).
         """
         ...
 
@@ -301,67 +293,67 @@ class Store(Protocol):
 
     @property
     def where(self) -> str:
-        """The place of the store, for people, without a password."""
+        """The place of the store for display, without a password."""
         ...
 
     @property
     def durability(self) -> str:
-        """What a commit survives: "process" (the process dies), "power" (power fails too), or
-        "mixed": as "process", and as "power" for a change that is `durable`; "none" is for a
-        store in memory.
+        """What a commit survives: "process" (the process dies), "power" (a power failure too), or
+        "mixed" ("power" for a change that is `durable`, otherwise "process"); "none" for a store in
+        memory.
         """
         ...
 
     @property
     def time(self) -> Callable[[], float] | None:
-        """The clock that leases and workers live by; None: the store's own."""
+        """The clock for leases and workers; None: the store's own."""
         ...
 
     @property
     def maintenance(self) -> Maintenance | None:
-        """The upkeep of this store, or None; the store itself, if it has those verbs too."""
+        """The upkeep of this store, which may be the store itself, or None."""
         ...
 
     def use_clock(self, now: Callable[[], float] | None) -> None:
-        """Live by this clock from now on, or by the store's own again."""
+        """Use this clock for leases and workers; None: the store's own."""
         ...
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...
 
     async def commit(self, change: Change, fence: int) -> None:
-        """Land one change.
+        """Commit one change.
 
         MUST raise `Overtaken`, and change nothing, if the stored revision is not `fence`. MUST
         raise `KeyConflict` if a new session's key is taken, and `Overtaken` if its id is. MUST
-        raise `Overtaken` if a value written has another version than the write was computed from.
-        MUST keep the change before it returns; after `durable` or at level "power", against power
-        loss. MUST not let one refused change harm another that is committed at the same time. MUST
+        raise `Overtaken` if a written value has another version than the write was computed from.
+        MUST store the change before it returns; with `durable`, or at level "power", against power
+        loss. MUST not let a refused change harm another that is committed at the same time. MUST
         set `change.head.ref` of a new session.
         """
         ...
 
     def commit_now(self, change: Change, fence: int) -> bool:
-        """Land one change without waiting, if that is possible now; False: it did not land, and
-        `commit` has to wait.
+        """Commit one change without waiting, if possible; False: nothing was committed, use
+        `commit`.
 
-        MUST raise and keep what `commit` does.
+        MUST raise and promise what `commit` does.
         """
         ...
 
     async def load(self, session_id: str, since: int = 0) -> SessionRecord:
-        """Read one session and its deliveries from `since` on, of one moment.
+        """Read one session and its deliveries from `since` on, as of one moment.
 
-        `FROM_OPEN` is from `head.open_from` on, and `FROM_RESTART` from `head.metrics.begun`, where
-        its program began again last.
+        `FROM_OPEN` means from `head.open_from` on, and `FROM_RESTART` from `head.metrics.begun`,
+        the last restart of the program.
 
-        MUST raise `UnknownSession` if there is none. MUST include the deliveries a fork shares with
-        its origin, through any number of forks of forks.
+        MUST raise `UnknownSession` if there is none. MUST include the deliveries that a fork shares
+        with its origin, through any number of forks.
         """
         ...
 
     async def find(self, key: str) -> SessionId | None:
-        """The session with this key."""
+        """The session with this key, or None."""
         ...
 
     async def list(self, wanted: SessionFilter) -> builtins.list[SessionSummary]: ...
@@ -369,7 +361,7 @@ class Store(Protocol):
     async def inbox(
         self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
     ) -> builtins.list[tuple[Birth, Query, float]]:
-        """Open queries of all sessions that somebody outside can answer, oldest first.
+        """Open queries of all sessions that can be answered from outside, oldest first.
 
         Signals of the name `without` are left out.
         """
@@ -378,18 +370,17 @@ class Store(Protocol):
     async def unmoved(
         self, now: float, living: set[str], *, parked: bool = False, limit: int = 100
     ) -> builtins.list[UnmovedSession]:
-        """Sessions that need a move, oldest first, once for each reason: see `TIMER` and what
-        follows it.
+        """Sessions that need a move, oldest first, once per reason: see `TIMER` and the constants
+        after it.
 
-        `now` is the moment until which timers are due; `living` are the workers whose marks are in
-        good hands. Parked questions are looked for if `parked` says so. MUST name sessions that
-        have ended and have items waiting, too: what waits has to be told so. What it costs depends
-        on what is found, not on how many sessions there are.
+        Timers are due until `now`; `living` are the workers whose marks count as alive. Parked
+        questions are included with `parked`. MUST include ended sessions with queued items, which
+        must be refused. The cost depends on the number of results, not on the number of sessions.
         """
         ...
 
     async def next_due(self) -> float | None:
-        """The earliest moment at which a session moves by itself."""
+        """The earliest time at which a session needs a move without new input."""
         ...
 
     async def intake(
@@ -402,36 +393,35 @@ class Store(Protocol):
         only: bool = False,
         writes: bool = False,
     ) -> T:
-        """Let `act` see a session's lease and what waits for it, and land what it changed, as one.
+        """Run `act` on a session's lease and queued items, and commit its changes atomically.
 
-        It is given everything that waits, what has ended under an id or key `named`, or all with
-        `whole`; with `only` it needs no more than what is named, however much waits. A key under
-        which it lets something in has to be named. `writes` is a hint that it will change something
-        that has to last. It may be called more than once, and is to be repeatable: where the
-        outcome of a try is unknown, it is tried again. MUST raise `UnknownSession` if there is
-        none. MUST let one act at a time on a session, whoever the others are, and change nothing if
-        it raises. MUST write nothing if nothing was changed. MUST give the time of one clock for
-        all processes. MUST run `Change.intake` so too, in the transaction of its commit; if it
-        raises, nothing of the commit lands.
+        It sees all queued items, and ended items whose id or key is `named`, or all with `whole`;
+        with `only` it needs only the named ones. A key under which it queues an item must be named.
+        `writes` is a hint that it will make a durable change. It may be called more than once and
+        must be repeatable: if the outcome of a try is unknown, it is tried again. MUST raise
+        `UnknownSession` if there is none. MUST run one act at a time per session, across processes,
+        and change nothing if it raises. MUST write nothing if nothing was changed. MUST use the
+        time of one clock for all processes. MUST run `Change.intake` in the same way, in the
+        transaction of its commit; if it raises, nothing is committed.
         """
         ...
 
     async def standing(self, sessions: Sequence[str]) -> dict[SessionId, SessionFingerprint]:
-        """How these sessions stand; one that is not there is left out. It costs little, however
-        large they are.
+        """The fingerprints of these sessions; unknown sessions are left out. Cheap, however large
+        the sessions are.
         """
         ...
 
     async def keep(self, owner: LeaseOwner, ttl: float) -> builtins.list[SessionId]:
-        """Renew all leases of a worker that are alive; returns whose they are."""
+        """Renew all living leases of a worker; returns their sessions."""
         ...
 
     async def release_lease(self, session_id: str, fence: Fence, came: int) -> bool:
-        """Release one lease, if it is still this one; returns whether something waits that came
-        after item `came`.
+        """Release one lease, if it is still held; returns whether an item arrived after item
+        `came`.
 
-        What waited before was seen by whoever took the lease: to be told of it again and again
-        would help nobody. MUST raise `UnknownSession` if there is none.
+        Items up to `came` were seen by the holder, so they do not need another notification. MUST
+        raise `UnknownSession` if there is none.
         """
         ...
 
@@ -450,79 +440,77 @@ class Store(Protocol):
         after: str = "",
         limit: int = 100,
     ) -> builtins.list[Duty]:
-        """Duties of a kind: those due by a moment, earliest first; else those whose id begins so
-        and comes after.
+        """Duties of a kind: with `due`, those due by then, earliest first; otherwise by id prefix,
+        after `after`.
         """
         ...
 
     async def undertake(self, duties: Sequence[Duty]) -> None:
         """Write duties, each computed from its `version`.
 
-        MUST raise `Overtaken`, and change nothing, if one has another version by now.
-        MUST keep them before it returns.
+        MUST raise `Overtaken`, and change nothing, if one has another version by now. MUST store
+        them before it returns.
         """
         ...
 
     async def next_duty(self, after: float = -1.0) -> float | None:
-        """The earliest moment later than `after` at which a duty is due or something that waits
-        becomes available.
+        """The earliest time after `after` at which a duty is due or a queued item becomes
+        available.
         """
         ...
 
     async def value(self, namespace: str, key: str) -> tuple[builtins.list[JSON] | None, int]:
-        """A durable value as a list of one (None: there is none), and its version (0: never
-        written).
-        """
+        """A durable value as a list of one (None: not set), and its version (0: never written)."""
         ...
 
     async def keys(self, namespace: str) -> builtins.list[str]:
-        """The keys of a namespace in order."""
+        """The keys of a namespace, sorted."""
         ...
 
     async def beat(self, worker: WorkerRecord) -> None:
-        """Say that a worker lives, now.
+        """Record that a worker is alive now.
 
-        MUST take the time of one clock for all processes, whatever the worker's own says.
+        MUST use the time of one clock for all processes, not the worker's own.
         """
         ...
 
     async def workers(self) -> builtins.list[WorkerRecord]:
-        """Those that were not released, each with its age, by id."""
+        """The workers that were not released, each with its age, by id."""
         ...
 
     async def release(self, worker_id: str) -> None:
-        """Say that a worker is gone."""
+        """Record that a worker has stopped."""
         ...
 
     async def delete(self, session_id: str, fence: int) -> int:
-        """Forget a session; return how many deliveries are kept because a fork still uses them.
+        """Delete a session; returns the number of deliveries that stay because a fork uses them.
 
-        MUST keep what a fork shares, and hide the rest. MUST free its key, and keep the session's
-        id under that key in the namespace `DELETED_KEYS`, at once.
+        MUST keep what a fork shares, and hide the rest. MUST free its key at once, and store the
+        session's id under that key in the namespace `DELETED_KEYS`.
         """
         ...
 
     async def attach(self, session_id: str, made: Attachment, data: bytes, at: float) -> None:
-        """Keep bytes beside a session; the same again changes nothing.
+        """Store bytes beside a session; the same bytes again change nothing.
 
-        MUST raise `UnknownSession` if there is none.
-        MUST refuse bytes that are not what `made` names, and keep nothing.
-        MUST keep them before it returns, whoever else keeps the same bytes.
+        MUST raise `UnknownSession` if there is none. MUST refuse bytes that do not match `made`,
+        and store nothing. MUST store them before it returns, even if another session stores the
+        same bytes.
         """
         ...
 
     async def attachment(self, session_id: str, id: str) -> tuple[Attachment, bytes]:
-        """Read what a session keeps, or what its origin had kept before the step at which it was
-        forked.
+        """Read an attachment of a session, or one that its origin had before the step of the
+        fork.
 
-        MUST raise `UnknownAttachment` for everything else, whoever keeps it.
+        MUST raise `UnknownAttachment` for all others, even if another session has it.
         """
         ...
 
     async def attachments(self, session_id: str) -> builtins.list[Attachment]:
-        """What a session may read, in the order kept.
+        """The attachments that a session may read, in the order stored.
 
-        MUST let go of bytes with the last session that may read them.
+        MUST delete bytes with the last session that may read them.
         """
         ...
 
@@ -531,17 +519,17 @@ class Store(Protocol):
         ...
 
     def listen(self, wake: Callable[[RemoteChange], None], me: str = "") -> float:
-        """Have `wake` called when another process may have written, until the store is closed.
+        """Call `wake` when another process may have written, until the store is closed.
 
-        `me` is who looks for work here, and sees first to what this process writes. Returns the
-        seconds after which to ask `changed` all the same: `LOOK_EVERY` from a store that hears
-        nothing. MUST have called `wake`, or say so when `changed` is asked, by then.
+        `me` is the worker that first handles what this process writes. Returns the seconds after
+        which to call `changed` anyway: `LOOK_EVERY` for a store without notifications. By then it
+        MUST have called `wake`, or return True from `changed`.
         """
         ...
 
 
 def require_maintenance(store: Store, what: str) -> Maintenance:
-    """The upkeep of a store, for the verb `what`; raises `NoMaintenance` if it has none."""
+    """The upkeep of a store, for the verb `what`; raises `NoMaintenance`."""
     found = store.maintenance
     if found is None:
         raise NoMaintenance(store.where, what)
