@@ -208,9 +208,9 @@ def test_a_server_without_a_token_warns_when_it_starts(tmp_path):
 
 
 def test_options_of_the_token_that_mean_nothing_are_refused(tmp_path):
-    assert "for --http only" in refused(tmp_path, "--no-token")
-    assert "for --http only" in refused(tmp_path, "--token-file", "x")
-    assert "one of the two" in refused(tmp_path, "--http", "--no-token", "--token-file", "x")
+    assert "it needs --http" in refused(tmp_path, "--no-token")
+    assert "it needs --http" in refused(tmp_path, "--token-file", "x")
+    assert "not both" in refused(tmp_path, "--http", "--no-token", "--token-file", "x")
     assert not (tmp_path / "x").exists()
 
 

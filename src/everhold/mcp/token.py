@@ -74,9 +74,9 @@ def load_token(
 
     A missing file is created. Raises `BadSetting`.
     """
-    said = (os.environ if env is None else env).get(TOKEN_VARIABLE, "").strip()
-    if file is None and said:
-        return Token(_check_token(said, TOKEN_VARIABLE))
+    value = (os.environ if env is None else env).get(TOKEN_VARIABLE, "").strip()
+    if file is None and value:
+        return Token(_check_token(value, TOKEN_VARIABLE))
     path = get_data_folder() / TOKEN_FILE if file is None else Path(file).expanduser().absolute()
     try:
         if not path.exists():

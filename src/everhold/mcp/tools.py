@@ -278,15 +278,15 @@ async def _resume(
 
 
 async def _check_answers(
-    call: ToolCall, record: SessionRecord, said: list[ToolAnswer]
+    call: ToolCall, record: SessionRecord, answers: list[ToolAnswer]
 ) -> dict[str, Any]:
     """The answers by query id; raises `NotAllowed` for what a model may not answer."""
     session_id = record.birth.id
     asked = {q: entry.query for q, entry in find_open_queries(record.deliveries).items()}
-    if not said:
+    if not answers:
         raise BadRequest("answer", "answers is empty")
     found: dict[str, Any] = {}
-    for one in said:
+    for one in answers:
         query_id = one.id or _get_sole_question(call, record, asked)
         q = parse_query_number(query_id)
         if q is not None and q not in asked:
@@ -468,14 +468,14 @@ async def sessions(call: ToolCall, given: ListSessionsArgs) -> dict[str, JSON]:
         | ({"parent": one.parent} if one.parent else {})
         for one in listed
     ]
-    told: dict[str, JSON] = {"database": call.runtime.database, "sessions": rows}
+    found: dict[str, JSON] = {"database": call.runtime.database, "sessions": rows}
     if len(rows) == given.limit:
         only = f"state {given.state!r} and " if given.state else ""
-        told["next"] = (
+        found["next"] = (
             f"For more, call the everhold tool `sessions` with {only}after"
             f" {listed[-1].session_id!r}."
         )
-    return told
+    return found
 
 
 # ---- cancel
@@ -689,12 +689,12 @@ class SessionArgs(msgspec.Struct, forbid_unknown_fields=True):
     repeats=True,
 )
 async def explain(call: ToolCall, given: SessionArgs) -> dict[str, JSON]:
-    told = await call.runtime.explain(await call.find_session(given.session_id))
+    found = await call.runtime.explain(await call.find_session(given.session_id))
     return {
-        "session_id": told.session_id,
-        "state": str(told.state),
-        "because": [*told.because],
-        "moves": [render.translate_move(words, call.holder.option) for words in told.moves],
+        "session_id": found.session_id,
+        "state": str(found.state),
+        "because": [*found.because],
+        "moves": [render.translate_move(words, call.holder.option) for words in found.moves],
     }
 
 

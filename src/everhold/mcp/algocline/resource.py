@@ -129,9 +129,7 @@ class AlcResources:
         _raise_not_found(uri)
 
     def _types(self, uri: str, name: str) -> str:
-        """As it stands in the home, where somebody may have put a newer one; ours are always
-        here.
-        """
+        """The file in the home, or everhold's own stubs if the home has none."""
         try:
             return (paths.get_alc_home().types / name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):

@@ -361,15 +361,15 @@ class AlcToolHandlers:
 
     async def continue_(self, given: ContinueArgs) -> str:
         if given.responses is not None:
-            said = given.responses
-            if not said:
+            responses = given.responses
+            if not responses:
                 raise AlcRefused("Empty responses array")
         elif given.response is not None:
-            said = [AlcResponse(given.query_id or "", given.response, given.usage)]
+            responses = [AlcResponse(given.query_id or "", given.response, given.usage)]
         else:
             raise AlcRefused("Either 'response' or 'responses' must be provided")
         try:
-            return alc_wire.dump_compact(await self._answered(given.session_id, said))
+            return alc_wire.dump_compact(await self._answered(given.session_id, responses))
         except UnknownSession as error:
             raise AlcRefused(
                 f"Continue failed: session '{given.session_id}' not found", error.code, _NOT_FOUND
@@ -377,19 +377,21 @@ class AlcToolHandlers:
         except EverholdError as error:
             raise AlcRefused(f"Continue failed: {error}", error.code, error.hint) from None
 
-    async def _answered(self, session_id: str, said: list[AlcResponse]) -> dict[str, JSON]:
+    async def _answered(self, session_id: str, responses: list[AlcResponse]) -> dict[str, JSON]:
         record, known = await load_open_names(self._runtime.store, session_id)
         is_behind = self._heard < record.head.n
-        if is_behind or not all(one.query_id in known.open or not one.query_id for one in said):
+        if is_behind or not all(
+            one.query_id in known.open or not one.query_id for one in responses
+        ):
             record = await self._runtime.store.load(session_id)
             known = read_query_names(record)
-        if (record.head.ended or self._heard < 0) and is_repeated(known, said):
+        if (record.head.ended or self._heard < 0) and is_repeated(known, responses):
             return await self._settle(await self._runtime.status(session_id), seen=record.head.n)
         if record.head.ended:
             raise UnknownSession(session_id)
         taken = match_answers(
             known,
-            said,
+            responses,
             read_query_names_at(record, self._heard) if is_behind and self._heard >= 0 else None,
         )
         if not taken:
@@ -535,23 +537,23 @@ def _roots(project: str | None) -> PackageRoots:
         raise AlcRefused.of(error) from None
 
 
-def is_repeated(known: QueryNames, said: list[AlcResponse]) -> bool:
+def is_repeated(known: QueryNames, responses: list[AlcResponse]) -> bool:
     """Whether these answers equal the last recorded ones."""
     if not known.latest:
         return False
-    if len(said) == 1 and not said[0].query_id:
+    if len(responses) == 1 and not responses[0].query_id:
         return len(known.latest) == 1 and is_same_json(
-            known.answered[known.latest[0]].value, said[0].response
+            known.answered[known.latest[0]].value, responses[0].response
         )
     return all(
         one.query_id in known.latest
         and is_same_json(known.answered[one.query_id].value, one.response)
-        for one in said
+        for one in responses
     )
 
 
 def match_answers(
-    known: QueryNames, said: list[AlcResponse], heard: QueryNames | None = None
+    known: QueryNames, responses: list[AlcResponse], heard: QueryNames | None = None
 ) -> dict[str, Answer]:
     """The answers by everhold's query ids, without those that are recorded already.
 
@@ -560,7 +562,7 @@ def match_answers(
     """
     found: dict[str, Answer] = {}
     meanings = known if heard is None else heard
-    for one in said:
+    for one in responses:
         q = meanings.meant(one.query_id) if one.query_id else _get_sole_query(meanings)
         before = known.answered.get(one.query_id)
         if q is not None and q not in known.open.values():
