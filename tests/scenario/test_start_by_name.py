@@ -31,7 +31,7 @@ async def test_what_is_not_here_or_does_not_fit_is_refused():
             await runtime.start("nowhere:program")
         with pytest.raises(BadArguments):
             await runtime.start(HERE, args={"nam": "Ada"})
-        with pytest.raises(BadArguments, match="go with a reference"):
+        with pytest.raises(BadArguments, match="need a reference"):
             await runtime.start(greet(name="Ada"), unchecked=True)
         assert await runtime.sessions() == []
 
