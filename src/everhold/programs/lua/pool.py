@@ -1,4 +1,4 @@
-"""The worker processes of one event loop: found, filled, watched, killed, let go.
+"""The worker processes of one event loop: chosen, watched, killed and ended.
 
 Rules
   1. A new life goes to the idle worker that holds least; if none is idle another is started, up to
@@ -450,7 +450,7 @@ class LuaWorkerPool:
                 self._refuse(error)
 
     def _refuse(self, reason: Exception) -> None:
-        """Tell whoever waits that there is none for him."""
+        """Fail all waiters: no worker will become free."""
         for waiting in self._queue:
             if not waiting.done():
                 waiting.set_exception(reason)
@@ -495,7 +495,7 @@ class LuaWorkerPool:
             self._resting = self.loop.call_later(self._idle, self._rest)
 
     async def close(self) -> None:
-        """End all workers."""
+        """Kill all workers."""
         self.abandon()
 
     def abandon(self) -> None:

@@ -1,9 +1,7 @@
-"""The process in which Lua that nobody vouched for runs: it holds executions by number and does
-what it is told.
+"""The worker process: runs untrusted Lua, holds executions by number, and answers orders.
 
-It is started by `process.py`, talks over the socket on its descriptor 0, closes itself in before it
-reads the first order, and ends when the socket closes. Nothing that a program does here reaches a
-terminal, a file or a network.
+It is started by `worker_process.py`, reads orders from the socket on descriptor 0, confines itself
+before the first order, and exits when the socket closes.
 
 Rules
   1. One order at a time. What it holds can be made again from the journal, so the least recently

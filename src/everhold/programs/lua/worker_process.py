@@ -1,4 +1,9 @@
-"""Worker processes: starting one, reading its CPU time, and a client with blocking calls."""
+"""Worker processes: starting one, reading its CPU time, and a client with blocking calls.
+
+A worker is a new interpreter, not a fork, because this process may have threads. It gets one end of
+a socket, no environment, no working folder, no other descriptors, and a search path with the three
+packages that it needs.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +44,7 @@ _BOOT: Final = (
 
 
 class LuaWorkerProcess:
-    """A worker process and our end of its socket. Whoever has it must `kill` it and wait for its
-    end.
-    """
+    """A worker process and our end of its socket. Its owner must call `kill` and `wait`."""
 
     def __init__(self, limits: LuaLimits) -> None:
         command = [
@@ -75,7 +78,7 @@ class LuaWorkerProcess:
         self.pid = self.popen.pid
 
     def complaint(self) -> str:
-        """What it said on standard error before it ended."""
+        """The end of its standard error."""
         assert self.popen.stderr is not None
         os.set_blocking(self.popen.stderr.fileno(), False)
         said = self.popen.stderr.read(4000) or b""
@@ -113,15 +116,15 @@ def find_library_folders() -> list[str]:
 
 
 class WorkerBusy(Exception):
-    """The worker is occupied with another session."""
+    """The worker is busy with another session."""
 
 
 class WorkerGone(Exception):
-    """The worker, or what it held, is gone, and that is not the fault of whoever asks."""
+    """The worker, or the execution in it, is gone; the caller did not cause that."""
 
 
 class WorkerDied(Exception):
-    """The worker ended by itself while it did this, or was killed because it stood still."""
+    """The worker exited during this order, or was killed because it used no CPU time."""
 
 
 class WorkerOvertime(Exception):
