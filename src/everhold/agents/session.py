@@ -608,6 +608,10 @@ class AgentSession:
         command could never run.
         """
         input_id = given_id or _new()
+        if given_id is not None:
+            await self._reading.refresh()
+            if self._reading.settled(given_id) is not None:  # it has run; a later turn may wait
+                return await self.turn(given_id)
         _refuse_while_waiting(await find_all_questions(self._engine, self.id))
         await self._command({**said, "id": input_id})
         turn = await self.turn(input_id)
