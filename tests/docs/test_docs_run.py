@@ -61,7 +61,8 @@ def test_a_block_says_its_language() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_runs_and_is_short(example: Path, tmp_path: Path) -> None:
-    assert len(example.read_text().splitlines()) <= 60
+    longest = {"coding_agent.py": 200}  # a whole agent, not one idea
+    assert len(example.read_text().splitlines()) <= longest.get(example.name, 60)
     reader = Reader(tmp_path)
     done = subprocess.run(
         [*start.python(), str(example)],

@@ -8,7 +8,7 @@ from everhold.agents.agent import Agent
 from everhold.core.graph import INITIAL_FRAME, extract_text
 from everhold.core.query import Usage
 from everhold.core.turn import FrameOpened
-from everhold.errors import BadArguments
+from everhold.errors import BadArguments, TurnWaiting
 from everhold.hooks import ContinueAs, NewFrame, Plugin, SetOptions
 from everhold.ports.answerer import Answer
 from everhold.ports.program import program
@@ -202,6 +202,17 @@ async def test_options_hold_in_the_current_frame_and_in_those_after():
             "temperature": 0.3,
             "model": "m:x",
         }
+
+
+async def test_a_command_that_has_run_is_known_by_its_id_while_a_later_turn_waits():
+    """A host that is started again repeats what it did, also while a question is open."""
+    async with opened() as runtime:
+        session = await runtime.session(bare, "chat")
+        assert await session.configure({"temperature": 0.2}, id="careful") == {"temperature": 0.2}
+        assert (await session.send("Hello?", id="hello", wait=0)).waiting
+        assert await session.configure({"temperature": 0.2}, id="careful") == {"temperature": 0.2}
+        with pytest.raises(TurnWaiting):
+            await session.configure({"temperature": 0.9}, id="bold")
 
 
 async def test_options_may_be_set_in_all_frames():
