@@ -159,7 +159,7 @@ async def batch(ctx):
 
 
 async def test_observers_hear_of_partial_answers_and_failures():
-    """partly_answered follows answered while others are open."""
+    """partly_answered follows answered while others are open; the program resumes once for all."""
     diary = Diary()
     async with opened(observers=[diary]) as runtime:
         status = await runtime.start(batch())
@@ -167,10 +167,40 @@ async def test_observers_hear_of_partial_answers_and_failures():
             await runtime.answer(query, "x", usage={"prompt_tokens": 1, "completion_tokens": 1})
     assert diary.told == [
         "paused ['q-0', 'q-1', 'q-2']",
-        *["answered q-0 2", "partly q-0 2", "resumed"],
-        *["answered q-1 2", "partly q-1 1", "resumed"],
+        *["answered q-0 2", "partly q-0 2"],
+        *["answered q-1 2", "partly q-1 1"],
         *["answered q-2 2", "resumed", "failed ValueError: at the end"],
     ]
+
+
+@everhold.program
+async def votes(ctx):
+    """Three questions at once, each in a task of its own, and one after them."""
+
+    async def vote(n):
+        said = await ctx.llm(f"vote {n}")
+        ctx.log(f"vote {n}: {said}")
+        return said
+
+    said = await asyncio.gather(*(vote(n) for n in range(3)))
+    await ctx.state.incr("votes", len(said))
+    return await ctx.llm(f"What of {said}?")
+
+
+@pytest.mark.parametrize("cache", [1000, 0])
+async def test_answers_that_are_awaited_together_are_one_round(cache):
+    """A round is what happens between two moves of the program, also where each answer comes alone
+    and where the program is rebuilt for each.
+    """
+    diary = Diary()
+    async with opened(observers=[diary], cache=cache) as runtime:
+        status = await runtime.start(votes())
+        for query in status.queries:
+            status = await runtime.answer(query, "x")
+        assert status.queries[0].prompt == "What of ['x', 'x', 'x']?"
+        assert (await runtime.answer(status.queries[0], "y")).state == "completed"
+        assert (await runtime.store.load(status.session_id)).head.metrics.rounds == 2
+    assert diary.told.count("resumed") == 2
 
 
 async def test_observers_hear_of_a_cancel():

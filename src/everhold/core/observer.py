@@ -8,8 +8,9 @@ Rules
      observer is called.
   3. Observers are not called during replay.
   4. `answered` is called for every answer; `partly_answered` follows while other queries are open,
-     `resumed` when the program resumes. One of `completed`, `failed` and `cancelled` is the last
-     call; more calls follow only if a failed session is retried.
+     `resumed` when the program resumes: once for answers that it awaits together. One of
+     `completed`, `failed` and `cancelled` is the last call; more calls follow only if a failed
+     session is retried.
   5. Observers run on the path of every step: slow work belongs in a task or a thread.
 """
 

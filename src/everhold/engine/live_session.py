@@ -302,7 +302,7 @@ class _Replay:
                 recorded = expected.reply.notes
                 execution.recorded_versions = {} if recorded is None else recorded.versions
                 execution.recorded = recorded
-                self._count(expected.given)
+                self._count(expected)
                 self._take(expected, execution.advance(*make_advance_args(expected.given)))
             execution.replaying = place < len(deliveries)
         return place
@@ -344,13 +344,12 @@ class _Replay:
         for expected, reply in zip(
             steps, replies, strict=False
         ):  # a program that ended early gave fewer replies
-            self._count(expected.given)
+            self._count(expected)
             self._take(expected, reply)
 
-    def _count(self, given: Delivery) -> None:
+    def _count(self, expected: ExpectedReply) -> None:
         if self._meter is not None:
-            fired = given.notes is not None and given.notes.fired
-            count_delivered_answers(self._meter, self._live.opened, given.answers, fired=fired)
+            count_replayed_answers(self._meter, self._live.opened, expected)
 
     def _take(self, expected: ExpectedReply, reply: ProgramReply) -> None:
         live = self._live
@@ -404,6 +403,38 @@ def count_delivered_answers(
     if waited:
         meter.resumed()
     return counted
+
+
+def count_replayed_answers(
+    meter: Metrics, opened: dict[int, AskedQuery], expected: ExpectedReply
+) -> None:
+    """Count the usage of recorded answers, as `count_delivered_answers` did when they arrived."""
+    given = expected.given
+    fired = given.notes is not None and given.notes.fired
+    rounds = meter.rounds
+    count_delivered_answers(meter, opened, given.answers, fired=fired)
+    answered = {answer.q for answer in given.answers}
+    if is_partly_answered(expected.reply, opened.keys() - answered):
+        meter.rounds = rounds
+
+
+def is_partly_answered(delivery: Delivery, opened: Collection[int]) -> bool:
+    """Whether the program still waits for the rest of several answers, and did nothing else.
+
+    `opened` are the queries that are open after the delivery. Such answers are no round of their
+    own.
+    """
+    if delivery.asked or not opened:
+        return False
+    notes = delivery.notes
+    return notes is None or not (
+        notes.fired
+        or notes.withdrawn
+        or notes.outcome is not None
+        or notes.settled is not None
+        or notes.restart is not None
+        or notes.cancel is not None
+    )
 
 
 def is_parked(birth: Birth, opened: Mapping[int, AskedQuery], working: Collection[int]) -> bool:

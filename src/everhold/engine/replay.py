@@ -24,7 +24,7 @@ from everhold.core.journal import (
 )
 from everhold.core.metrics import Metrics
 from everhold.core.query import Query
-from everhold.engine.live_session import count_delivered_answers, make_advance_args
+from everhold.engine.live_session import count_replayed_answers, make_advance_args
 from everhold.ports.program import ProgramHost, RestartableExecution
 from everhold.ports.store import SessionRecord
 
@@ -66,7 +66,7 @@ def replay_session(
             handing = make_advance_args(given)
             execution.recorded_versions = {} if recorded.notes is None else recorded.notes.versions
             execution.recorded = recorded.notes
-            count_delivered_answers(meter, opened, given.answers, fired=handing[3])
+            count_replayed_answers(meter, opened, expected)
             with execution.entered():
                 reply = execution.advance(*handing)
             changed = compare_reply(expected, reply, known, strict=False)

@@ -311,7 +311,7 @@ class SessionCache:
             observers.answered(session_id, query, answer, cost)
             if remaining > 0 and not said.asked:
                 observers.partly_answered(session_id, query, answer, remaining)
-        if said.answered:
+        if said.answered and said.resumed:
             observers.resumed(session_id)
         outcome = said.outcome
         metrics = live.head.metrics

@@ -42,6 +42,7 @@ from everhold.engine.live_session import (
     count_delivered_answers,
     is_noticed,
     is_parked,
+    is_partly_answered,
 )
 from everhold.engine.liveness import Presence
 from everhold.engine.serving import Serving
@@ -69,6 +70,7 @@ class StepResult(msgspec.Struct):
     closed: list[int] = []  # queries whose inbox row or work mark is removed
     others: list[SessionId] = []  # other sessions that got a letter or were created
     settled: bool = False  # a turn of an agent settled
+    resumed: bool = False  # the program did more than wait for the rest of several answers
 
 
 class StepInProgress(msgspec.Struct):
@@ -168,6 +170,13 @@ class Stepper:
             current.letters = [*current.letters, *_given_up(live, reply.withdrawn, current.at)]
         live.fold(delivery)
         live.timer = reply.due
+        if not is_partly_answered(delivery, live.opened):
+            current.said.resumed = True
+        elif delivery.answers and any(
+            query.kind is not Kind.STATE
+            for query, _, _ in current.said.answered[-len(delivery.answers) :]
+        ):
+            live.head.metrics.rounds -= 1  # counted when the last of the answers arrives
         if notes is not None:
             if notes.settled is not None:
                 current.said.settled = True
