@@ -18,6 +18,7 @@ TWINS = {
     "BlockingTriggers": ("schedules/trigger.py", "Triggers"),
     "BlockingNotifications": ("notify/notifications.py", "Notifications"),
     "BlockingArchive": ("archive/archive.py", "Archive"),
+    "BlockingEnvelopes": ("agents/envelopes.py", "Envelopes"),
     "BlockingWorkers": ("movers/workers.py", "Workers"),
     "BlockingRuntime": ("runtime.py", "Runtime"),
 }

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from everhold import runtime as _async
 from everhold.agents import AgentSession
 from everhold.agents.agent import Agent
+from everhold.agents.envelopes import Envelopes
 from everhold.archive.archive import Archive
 from everhold.core.budget import Budget
 from everhold.core.observer import Observer
@@ -160,6 +161,10 @@ class BlockingArchive(Bridge, of=Archive):
     """`Archive` for code that is not async."""
 
 
+class BlockingEnvelopes(Bridge, of=Envelopes):
+    """`Envelopes` for code that is not async."""
+
+
 class BlockingWorkers(Bridge, of=Workers):
     """`Workers` for code that is not async."""
 
@@ -174,6 +179,7 @@ class BlockingRuntime(Bridge, of=Runtime):
         self.triggers = BlockingTriggers(runtime.triggers, self.wait_for)
         self.notifications = BlockingNotifications(runtime.notifications, self.wait_for)
         self.archive = BlockingArchive(runtime.archive, self.wait_for)
+        self.envelopes = BlockingEnvelopes(runtime.envelopes, self.wait_for)
         self.workers = BlockingWorkers(runtime.workers, self.wait_for)
 
     def __enter__(self) -> Self:

@@ -14,6 +14,9 @@ from everhold.agents.agent import Agent
 from everhold.agents.conversation_reader import ReadView
 from everhold.agents.conversation_reader import Snapshot
 from everhold.agents.conversation_reader import Stored
+from everhold.agents.envelopes import EnvelopeExport
+from everhold.agents.envelopes import EnvelopeImport
+from everhold.agents.envelopes import EnvelopeSource
 from everhold.agents.events import Event
 from everhold.agents.inputs import InputStatus
 from everhold.agents.session import InputContent
@@ -63,12 +66,15 @@ from everhold.schedules.schedule import Schedule
 from everhold.schedules.trigger import Emitted
 from everhold.schedules.trigger import Handover
 from everhold.schedules.trigger import Trigger
+from everhold.stores.envelope import EnvelopeAdapter
+from everhold.stores.envelope import EnvelopeSession
 from os import PathLike
 from types import TracebackType
 from typing import Any
 from typing import Self
 from typing import TypeVar
 import builtins
+import os
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -192,6 +198,10 @@ class BlockingSession:
     def stored(self, *, fresh: bool = False) -> Stored:
         """The whole conversation, to apply it to another session. `fresh` reads everything from
         the store again.
+        """
+    def envelope(self) -> EnvelopeSession:
+        """The conversation as a session of fluers: `everhold.stores.pack` encodes it, and
+        `runtime.envelopes.export` writes it. Its `left_out` says what an envelope cannot carry.
         """
     def apply(self, state: Stored, *, id: str | None = None) -> Turn | None:
         """Move to the state of a stored conversation. The shared beginning stays; the rest is
@@ -346,6 +356,27 @@ class BlockingArchive:
         found.
         """
 
+class BlockingEnvelopes:
+    """`Envelopes` for code that is not async."""
+    def import_(
+        self,
+        source: EnvelopeSource,
+        *,
+        agent: Agent | None = None,
+        existing: str = "refuse",
+        invalid: str = "refuse",
+        progress: ProgressCallback | None = None,
+    ) -> EnvelopeImport:
+        """Import sessions of fluers; their conversations resume here."""
+    def export(
+        self,
+        target: str | os.PathLike[str] | EnvelopeAdapter,
+        sessions: SessionRef | Iterable[SessionRef],
+    ) -> EnvelopeExport:
+        """Write conversations as sessions of fluers."""
+    def read(self, session: SessionRef) -> EnvelopeSession:
+        """A conversation as a session of fluers. `left_out` says what an envelope cannot carry."""
+
 class BlockingWorkers:
     """`Workers` for code that is not async."""
     def run(
@@ -383,6 +414,7 @@ class BlockingRuntime:
     triggers: BlockingTriggers
     notifications: BlockingNotifications
     archive: BlockingArchive
+    envelopes: BlockingEnvelopes
     workers: BlockingWorkers
     @property
     def database(self) -> str:

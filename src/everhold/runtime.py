@@ -4,9 +4,9 @@
         result = await runtime.run(refund(order="7"), key="refund-7")
 
 `open` reads the settings and builds a `Runtime` from store, programs, answerers, engine and mover.
-Its verbs run sessions. It owns `runtime.schedules`, `.triggers`, `.notifications`, `.archive` and
-`.workers`. Every verb takes a session by its id, its key or a handle. The blocking façade is in
-`blocking.py`.
+Its verbs run sessions. It owns `runtime.schedules`, `.triggers`, `.notifications`, `.archive`,
+`.envelopes` and `.workers`. Every verb takes a session by its id, its key or a handle. The blocking
+façade is in `blocking.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import msgspec
 
 from everhold.agents.agent import Agent
 from everhold.agents.conversations import Conversations, RuntimeSessionServices, find_later_call
+from everhold.agents.envelopes import Envelopes
 from everhold.agents.session import AgentSession
 from everhold.archive.archive import Archive, get_everhold_version
 from everhold.core.budget import Budget
@@ -208,6 +209,7 @@ class Runtime:
         self.triggers = Triggers(self.engine, self._actions, dice)
         self.notifications = Notifications(self.engine, found, tell)
         self.archive = Archive(self.engine, found)
+        self.envelopes = Envelopes(self.engine, self.programs, self._birth)
         self.workers = Workers(self.engine, found, self._take_up_chores)
         self._does_chores = False
         if recover:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from everhold.agents.conversation_reader import ReadView as ReadView
     from everhold.agents.conversation_reader import Snapshot as Snapshot
     from everhold.agents.conversation_reader import Stored as Stored
+    from everhold.agents.envelopes import EnvelopeExport as EnvelopeExport
+    from everhold.agents.envelopes import EnvelopeImport as EnvelopeImport
+    from everhold.agents.envelopes import InvalidEnvelope as InvalidEnvelope
     from everhold.agents.events import Event as Event
     from everhold.agents.events import EventKind as EventKind
     from everhold.agents.inputs import InputStage as InputStage
@@ -101,6 +104,8 @@ _HOMES = {
     "CodeToolResult": "ports.code",
     "Confirm": "core.tool",
     "Deny": "core.tool",
+    "EnvelopeExport": "agents.envelopes",
+    "EnvelopeImport": "agents.envelopes",
     "Event": "agents.events",
     "EventKind": "agents.events",
     "Frame": "core.graph",
@@ -108,6 +113,7 @@ _HOMES = {
     "Image": "core.message",
     "ImageData": "core.message",
     "InputContent": "agents.session",
+    "InvalidEnvelope": "agents.envelopes",
     "InputStage": "agents.inputs",
     "InputStatus": "agents.inputs",
     "IntakeItem": "core.intake",

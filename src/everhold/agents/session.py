@@ -30,6 +30,7 @@ from everhold.agents.conversation_reader import (
     build_stored,
     plan_apply,
 )
+from everhold.agents.envelopes import read_conversation
 from everhold.agents.events import Event, EventKind, EventStream, LiveBuffers
 from everhold.agents.frames import normalize_message
 from everhold.agents.inputs import (
@@ -89,6 +90,7 @@ from everhold.engine.engine import Engine
 from everhold.errors import BadArguments, KeyConflict, SessionBusy, SessionEnded, TurnWaiting
 from everhold.hooks import apply_before_store as kept
 from everhold.ports.program import ForkVerb
+from everhold.stores.envelope import EnvelopeSession
 
 #: The content of an input: text, blocks (see core.message), or a message.
 InputContent = str | Message | Sequence[JSON]
@@ -557,6 +559,13 @@ class AgentSession:
             else self._reading.told
         )
         return build_stored(self.id, self.agent, whole)
+
+    async def envelope(self) -> EnvelopeSession:
+        """The conversation as a session of fluers: `everhold.stores.pack` encodes it, and
+        `runtime.envelopes.export` writes it. Its `left_out` says what an envelope cannot carry.
+        """
+        record = await self._engine.store.load(self.id)
+        return await read_conversation(self._engine, record, self.agent)
 
     async def apply(self, state: Stored, *, id: str | None = None) -> Turn | None:
         """Move to the state of a stored conversation. The shared beginning stays; the rest is added

@@ -223,7 +223,7 @@ def parse_nodes(given: JSON) -> list[Node]:
             found = to_blocks(content)
             sound = (
                 node.role is not None
-                and bool(found)
+                and (bool(found) or content == [])  # fluers has messages without content
                 and all(isinstance(block, dict) for block in found)
             )
         else:

@@ -68,13 +68,17 @@ class Acceptance:
         self._clock = clock
         self._store = sessions.store
 
-    async def start(self, birth: Birth) -> None:
-        """Record a new session without loading its program. Raises `KeyConflict`."""
+    async def start(self, birth: Birth, signals: Sequence[Signal] = ()) -> None:
+        """Record a new session, and the signals that it receives first, without loading its
+        program. Raises `KeyConflict`.
+        """
         at = birth.created_at
-        head = Head(0, 1, SessionState.RUNNING, -1, 0, None, at, Metrics(), mail=1)
-        change = Change(
-            birth.id, head, birth=birth, letters=[Letter("start", None, at)], durable=True
-        )
+        letters = [Letter("start", None, at)]
+        for signal in signals:
+            value = to_plain(signal.value, "the signal")
+            letters.append(Letter("signal", {"name": signal.name, "value": value}, at))
+        head = Head(0, 1, SessionState.RUNNING, -1, 0, None, at, Metrics(), mail=len(letters))
+        change = Change(birth.id, head, birth=birth, letters=letters, durable=True)
         await self._store.commit(change, 0)
         self._request_move(birth.id)
 

@@ -227,11 +227,11 @@ class Engine:
         self.policy.ask(birth)
         return await self.shielded.run(self._start(birth))
 
-    async def accept(self, birth: Birth) -> Status:
-        """Record a session without loading its program. A process that has the program starts
-        it.
+    async def accept(self, birth: Birth, signals: Sequence[Signal] = ()) -> Status:
+        """Record a session, and the signals that it receives first, without loading its program. A
+        process that has the program starts it.
         """
-        await self.shielded.run(self.acceptance.start(birth))
+        await self.shielded.run(self.acceptance.start(birth, signals))
         return await self.status(birth.id)
 
     async def _start(self, birth: Birth) -> Status:

@@ -122,6 +122,8 @@ def make_model_messages(query: Query) -> list[ModelMessage]:
     for message in given:
         if not isinstance(message, dict) or "role" not in message:
             raise AnswerFailed(f"a message needs a role: {message!r:.100}", "not_supported")
+        if message.get("content") == []:  # imported sessions may have messages without content
+            continue
         if message["role"] == "assistant":
             messages.append(_make_response(message, calls))
             continue
@@ -152,7 +154,7 @@ def _make_request_parts(
         match block:
             case {"type": "tool_result"}:
                 yield _make_tool_return(block, calls)
-            case {"type": "text", "text": str(words)} if message["role"] == "system":
+            case {"type": "text", "text": str(words)} if message["role"] in ("system", "signal"):
                 yield SystemPromptPart(words)
             case {"type": "text", "text": str(words)}:
                 content.append(words)

@@ -5,7 +5,7 @@
                                                 `everhold.testing.conformance`
     JsonFiles, SessionStore, Envelope, …        fluers' session envelopes, read and written
 
-Names are loaded on first use: `PostgresStore` needs the extra `postgres`.
+Names are loaded on first use: `PostgresStore` and `PostgresEnvelopes` need the extra `postgres`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from everhold.ports.store import UnmovedSession as UnmovedSession
     from everhold.ports.store import ValueWrite as ValueWrite
     from everhold.ports.store import WorkerRecord as WorkerRecord
+    from everhold.stores.envelope import BadEnvelopes as BadEnvelopes
     from everhold.stores.envelope import DeserializeFailed as DeserializeFailed
     from everhold.stores.envelope import Envelope as Envelope
     from everhold.stores.envelope import EnvelopeAdapter as EnvelopeAdapter
@@ -47,13 +48,19 @@ if TYPE_CHECKING:
     from everhold.stores.envelope import SessionNotFound as SessionNotFound
     from everhold.stores.envelope import SessionStore as SessionStore
     from everhold.stores.envelope import UnsupportedVersion as UnsupportedVersion
+    from everhold.stores.envelope import pack as pack
+    from everhold.stores.envelope import parse_session_id as parse_session_id
     from everhold.stores.envelope import read_envelope as read_envelope
+    from everhold.stores.envelope import unpack as unpack
+    from everhold.stores.envelope_postgres import PostgresEnvelopes as PostgresEnvelopes
+    from everhold.stores.envelope_sqlite import SQLiteEnvelopes as SQLiteEnvelopes
     from everhold.stores.memory import MemoryStore as MemoryStore
     from everhold.stores.postgres import PostgresStore as PostgresStore
     from everhold.stores.sqlite import SQLiteStore as SQLiteStore
 
 _HOMES = {
     "Attachment": "ports.attachment",
+    "BadEnvelopes": "stores.envelope",
     "Change": "ports.store",
     "DeserializeFailed": "stores.envelope",
     "Duty": "ports.store",
@@ -69,11 +76,13 @@ _HOMES = {
     "MemoryAdapter": "stores.envelope",
     "MemoryStore": "stores.memory",
     "Notice": "ports.store",
+    "PostgresEnvelopes": "stores.envelope_postgres",
     "PostgresStore": "stores.postgres",
     "ProgressCallback": "ports.store",
     "QuestionFilter": "ports.store",
     "ReclaimResult": "ports.store",
     "RemoteChange": "ports.store",
+    "SQLiteEnvelopes": "stores.envelope_sqlite",
     "SQLiteStore": "stores.sqlite",
     "SerializeFailed": "stores.envelope",
     "SessionFilter": "ports.store",
@@ -88,7 +97,10 @@ _HOMES = {
     "UnsupportedVersion": "stores.envelope",
     "ValueWrite": "ports.store",
     "WorkerRecord": "ports.store",
+    "pack": "stores.envelope",
+    "parse_session_id": "stores.envelope",
     "read_envelope": "stores.envelope",
+    "unpack": "stores.envelope",
 }
 
 __all__ = sorted(_HOMES)

@@ -2,7 +2,7 @@
 fluers 0.5 does.
 
 It exists for programs that come from fluers. Sessions of everhold are committed step by step and
-need no saving; they only use envelopes for import and export.
+need no saving; they only use envelopes for import and export (`runtime.envelopes`).
 
 Rules
   1. The version is checked before the shape, so that a newer envelope is reported as newer, not as
@@ -14,6 +14,7 @@ Rules
 UsageError
 ├── SessionNotFound      the store in memory has no such session
 ├── InvalidSessionId     not a UUID, so not a file name either
+├── BadEnvelopes         some of the envelopes to import are invalid, and which
 └── SerializeFailed      the session holds a value that JSON cannot represent
 StoreError
 ├── DeserializeFailed    the stored value is not an envelope
@@ -43,6 +44,7 @@ from everhold.portability import sync_folder
 
 __all__ = [
     "SCHEMA_VERSION",
+    "BadEnvelopes",
     "DeserializeFailed",
     "Envelope",
     "EnvelopeAdapter",
@@ -55,8 +57,12 @@ __all__ = [
     "SessionNotFound",
     "SessionStore",
     "UnsupportedVersion",
+    "encode_file",
+    "load_file",
     "pack",
+    "parse_session_id",
     "read_envelope",
+    "replace_file",
     "unpack",
 ]
 
@@ -75,7 +81,7 @@ class SessionNotFound(UsageError):
 
 
 class InvalidSessionId(UsageError):
-    """An id is not a UUID in lower case with hyphens."""
+    """An id is not a UUID."""
 
     code = "envelope_invalid_id"
     hint = "Session ids are UUIDs, such as 6f1c1f0e-8a53-4f0b-9a3e-5a7d0c1b2e3f."
@@ -134,6 +140,18 @@ class FileFailed(StoreError):
         self.action, self.path, self.cause = action, str(path), cause
 
 
+class BadEnvelopes(UsageError):
+    """Some of the envelopes of an import cannot be imported; nothing was imported."""
+
+    code = "envelope_bad_source"
+    hint = "Nothing was imported. Repair or remove them, or skip them: invalid='skip'."
+
+    def __init__(self, which: str, reason: str) -> None:
+        super().__init__(f"{which} cannot be imported: {reason}")
+        self.which = which
+        self.reason = reason
+
+
 # ---- the JSON object, and the session in it
 
 SCHEMA_VERSION: Final = 1
@@ -141,7 +159,11 @@ SCHEMA_VERSION: Final = 1
 # fluers' integer types. A bound of msgspec.Meta ends at 2**63 - 1, so these are checked by hand.
 _U32: Final = 2**32
 _U64: Final = 2**64
-_CANONICAL: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_HYPHENATED: Final = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+#: The forms that Rust's `Uuid::parse_str` takes: simple, hyphenated, braced and urn.
+_UUID: Final = re.compile(
+    rf"[0-9a-fA-F]{{32}}|{_HYPHENATED}|\{{{_HYPHENATED}\}}|urn:uuid:{_HYPHENATED}"
+)
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,13 +186,19 @@ class EnvelopeSession(msgspec.Struct, frozen=True, kw_only=True):
     system_message: str | None = None
     messages: tuple[Message, ...] = ()
     metadata: dict[str, str] = {}
+    #: What a session of everhold has and an envelope cannot carry, in words. Never stored.
+    left_out: tuple[str, ...] = ()
 
 
 def parse_session_id(raw: object) -> UUID:
-    """The id in its one accepted form (lower case, with hyphens); raises `InvalidSessionId`."""
+    """The id in any form that fluers reads; raises `InvalidSessionId`.
+
+    The forms are simple (32 digits), hyphenated, braced (`{…}`) and urn (`urn:uuid:…`), in upper or
+    lower case. `str()` of the result is the one form that is written.
+    """
     text = str(raw)
-    if not _CANONICAL.fullmatch(text):
-        raise InvalidSessionId(text, "not a UUID in lower case with hyphens")
+    if not _UUID.fullmatch(text):
+        raise InvalidSessionId(text, "it is not a UUID")
     return UUID(text)
 
 
@@ -233,6 +261,9 @@ def read_envelope(data: JSON, of: object) -> Envelope:
 class EnvelopeAdapter(Protocol):
     """Stores one JSON value per id. Saving again replaces it; there is no history and no
     merging.
+
+    An id is a UUID in any spelling (`parse_session_id`); another text raises `InvalidSessionId`.
+    `EnvelopeAdapterContract` in `everhold.testing.conformance` tests an adapter.
     """
 
     async def save_session(self, session_id: str, data: JSON) -> None:
@@ -259,24 +290,26 @@ class MemoryAdapter:
         self._texts: dict[str, str] = {}  # text, so that callers cannot change the stored value
 
     async def save_session(self, session_id: str, data: JSON) -> None:
-        self._texts[session_id] = codec.dumps(data)
+        named = str(parse_session_id(session_id))
+        self._texts[named] = encode_file(session_id, data).decode()
 
     async def load_session(self, session_id: str) -> JSON | None:
-        text = self._texts.get(session_id)
+        text = self._texts.get(str(parse_session_id(session_id)))
         return None if text is None else codec.loads(text)
 
     async def list_sessions(self) -> list[str]:
         return sorted(self._texts)
 
     async def delete_session(self, session_id: str) -> bool:
-        return self._texts.pop(session_id, None) is not None
+        return self._texts.pop(str(parse_session_id(session_id)), None) is not None
 
 
 class JsonFiles:
     """One pretty-printed `<uuid>.json` per session, in one directory, for any number of processes.
 
     The last save of a session wins. Rules:
-      1. Only a UUID becomes a file name. No other text is used in a path.
+      1. Only a UUID becomes a file name. No other text is used in a path. A file whose name spells
+         the UUID in another way is found too, and is replaced in place.
       2. A file is written under a temporary name, synced, then renamed over the old one; then the
          directory is synced. A reader sees the old session or the new one, also after a power cut.
       3. A crash leaves only files that do not end in `.json`, so they are never listed.
@@ -287,24 +320,32 @@ class JsonFiles:
         self.directory = Path(directory)
 
     async def save_session(self, session_id: str, data: JSON) -> None:
-        path = self._path(session_id)
-        text = _pretty(session_id, data)
-        await asyncio.to_thread(_replace, path, text)
+        named = parse_session_id(session_id)
+        text = encode_file(session_id, data)
+        await asyncio.to_thread(lambda: replace_file(self._path(named), text))
 
     async def load_session(self, session_id: str) -> JSON | None:
-        return await asyncio.to_thread(_load, self._path(session_id))
+        named = parse_session_id(session_id)
+        return await asyncio.to_thread(lambda: load_file(self._path(named)))
 
     async def list_sessions(self) -> list[str]:
         return await asyncio.to_thread(_names, self.directory)
 
     async def delete_session(self, session_id: str) -> bool:
-        return await asyncio.to_thread(_delete, self._path(session_id))
+        named = parse_session_id(session_id)
+        return await asyncio.to_thread(lambda: _delete(self._path(named)))
 
-    def _path(self, session_id: str) -> Path:
-        return self.directory / f"{parse_session_id(session_id)}.json"
+    def _path(self, named: UUID) -> Path:
+        path = self.directory / f"{named}.json"
+        if not path.exists() and self.directory.is_dir():
+            for name in _names(self.directory):
+                if _UUID.fullmatch(name) and UUID(name) == named:
+                    return self.directory / f"{name}.json"
+        return path
 
 
-def _pretty(session_id: str, data: JSON) -> bytes:
+def encode_file(session_id: str, data: JSON) -> bytes:
+    """The text of a session file; raises `SerializeFailed`."""
     try:
         text = json.dumps(data, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -312,7 +353,8 @@ def _pretty(session_id: str, data: JSON) -> bytes:
     return msgspec.json.format(text, indent=2)
 
 
-def _replace(path: Path, text: bytes) -> None:
+def replace_file(path: Path, text: bytes) -> None:
+    """Write a session file whole, or leave the old one; raises `FileFailed`."""
     try:
         _make(path.parent)
     except OSError as error:
@@ -335,7 +377,8 @@ def _replace(path: Path, text: bytes) -> None:
         raise FileFailed("replace session file", path, str(error)) from None
 
 
-def _load(path: Path) -> JSON | None:
+def load_file(path: Path) -> JSON | None:
+    """The value in a session file, or None if there is no file; raises `FileFailed`."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:

@@ -329,9 +329,7 @@ async def test_files_and_directories_are_for_their_owner_only(tmp_path):
         "notes",
         f"{ID}/../x",
         f"{ID}\n",
-        str(ID).upper(),
-        ID.hex,
-        f"{{{ID}}}",
+        f"{{{ID.hex}}}",
         f"{ID}\x00",
     ],
 )

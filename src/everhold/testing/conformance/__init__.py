@@ -13,7 +13,8 @@ not open yet. For a durable store, all calls in one test open the same data, as 
 `StoreContract` tests the port `Store`. `DurableStoreContract` adds what holds when the process may
 die. `MaintenanceContract` tests the port `Maintenance`, for a store that has it: `class
 TestMyStore(DurableStoreContract, MaintenanceContract)`. `MoverContract` tests a mover; its fixture
-`open_fleet` makes a `Fleet`. There are no flags: the base classes of a test class are its claim.
+`open_fleet` makes a `Fleet`. `EnvelopeAdapterContract` tests an adapter for fluers' envelopes; its
+fixture is `open_adapter`. There are no flags: the base classes of a test class are its claim.
 
 The suite needs pytest and no plugin. `factories` makes sessions without a runtime. `machine`, which
 needs Hypothesis, compares two stores.
@@ -27,6 +28,7 @@ _MODULES = (
     "commit",
     "contract",
     "duty",
+    "envelope",
     "factories",
     "fork",
     "harness",
@@ -54,14 +56,20 @@ from everhold.testing.conformance.contract import (  # noqa: E402
     OpenStore,
     StoreContract,
 )
+from everhold.testing.conformance.envelope import (  # noqa: E402
+    EnvelopeAdapterContract,
+    OpenAdapter,
+)
 from everhold.testing.conformance.maintenance import MaintenanceContract  # noqa: E402
 from everhold.testing.conformance.mover_fleet import Fleet, WorkerFleet  # noqa: E402
 
 __all__ = [
     "DurableStoreContract",
+    "EnvelopeAdapterContract",
     "Fleet",
     "MaintenanceContract",
     "MoverContract",
+    "OpenAdapter",
     "OpenFleet",
     "OpenStore",
     "StoreContract",
