@@ -749,12 +749,18 @@ class TurnWaiting(StateError):
         " then send the input again."
     )
 
-    def __init__(self, session_id: str, query_id: str, kind: str) -> None:
+    def __init__(
+        self, session_id: str, query_id: str, kind: str, reason: str = "", fix: str = ""
+    ) -> None:
+        more = f", which could not be answered: {reason}" if reason else ""
         super().__init__(
-            f"session {session_id!r} accepts no input: it waits for the {kind} {query_id!r}"
+            f"session {session_id!r} accepts no input: it waits for the {kind} {query_id!r}{more}"
         )
         self.session_id = session_id
         self.query_id = query_id
+        self.reason = reason
+        if fix:
+            self.hint = f"{fix} {self.hint}"
 
 
 class SessionEnded(StateError):
@@ -795,11 +801,16 @@ class Waiting(StateError):
         self, session_id: str, queries: tuple[Any, ...], until: float | None = None, more: str = ""
     ) -> None:
         count = f"{len(queries)} question{'s' if len(queries) != 1 else ''} open"
+        blocked = [query.blocked for query in queries if getattr(query, "blocked", None)]
+        more = "; ".join([*([more] if more else []), *(one.message for one in blocked)])
         super().__init__(
             f"session {session_id!r} is waiting: {count}" + (f"; {more}" if more else "")
         )
         self.session_id = session_id
         self.queries = queries
+        self.blocked = blocked[0] if blocked else None  # why a question could not be answered
+        if blocked and blocked[0].hint:
+            self.hint = f"{blocked[0].hint} Then repeat the call with the same key."
         self.until = until
         self.name = session_id  # what people call it: its key, where there is one
 

@@ -69,7 +69,7 @@ from everhold.engine.engine import Engine, EngineOptions
 from everhold.engine.explain import Explanation, explain_session
 from everhold.engine.journal_reader import read_steps
 from everhold.engine.session_lookup import SessionRef, find_session_id, resolve_session_id
-from everhold.engine.session_view import Step, load_full_query
+from everhold.engine.session_view import Step, load_open_question
 from everhold.engine.shielded import ShieldedCalls
 from everhold.engine.usage_report import UsageRow, sum_usage
 from everhold.errors import (
@@ -625,10 +625,7 @@ class Runtime:
         rows = await self.store.inbox(
             kind=wanted, to=to, limit=check_limit_arg(limit), without=without
         )
-        return [
-            OpenQuery(birth.id, await load_full_query(self.store, birth.id, query), at)
-            for birth, query, at in rows
-        ]
+        return [await load_open_question(self.store, birth, query, at) for birth, query, at in rows]
 
     async def sessions(
         self,

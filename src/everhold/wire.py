@@ -21,7 +21,7 @@ import msgspec
 
 from everhold import errors
 from everhold.core.codec import JSON
-from everhold.core.query import ANSWERABLE, Kind
+from everhold.core.query import ANSWERABLE, Blocked, Kind
 from everhold.core.status import (
     Accepted,
     Finished,
@@ -192,7 +192,17 @@ def query_json(query: OpenQuery) -> dict[str, JSON]:
             told[name] = value
     if query.expires_at is not None:
         told["expires_at"] = _ms(query.expires_at)
+    if query.blocked is not None:
+        told["blocked"] = blocked_json(query.blocked)
     return told
+
+
+def blocked_json(blocked: Blocked) -> dict[str, JSON]:
+    """Why a query could not be answered, with the keys of an error."""
+    told: dict[str, JSON] = {"error": blocked.message, "code": blocked.code}
+    if blocked.hint:
+        told["hint"] = blocked.hint
+    return {**told, "at": _ms(blocked.at)}
 
 
 def _finished(status: Finished) -> dict[str, JSON]:

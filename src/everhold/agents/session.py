@@ -75,7 +75,7 @@ from everhold.core.intake import (
 )
 from everhold.core.ledger import Ledger
 from everhold.core.message import Message, encode_message
-from everhold.core.query import FOR_PEOPLE
+from everhold.core.query import FOR_PEOPLE, Blocked
 from everhold.core.status import Finished, OpenQuery, Paused
 from everhold.core.turn import (
     FrameOpened,
@@ -113,6 +113,11 @@ class Turn(msgspec.Struct, frozen=True):
     def waiting(self) -> bool:
         """Whether the turn has not settled: it waits for answers, or still runs."""
         return self.settled is None
+
+    @property
+    def blocked(self) -> Blocked | None:
+        """Why the turn waits, if a model was to answer and could not; None otherwise."""
+        return next((query.blocked for query in self.queries if query.blocked is not None), None)
 
     @property
     def value(self) -> JSON:
@@ -739,7 +744,9 @@ class AgentSession:
 
 def _refuse_while_waiting(queries: Sequence[OpenQuery]) -> None:
     if queries:
-        raise TurnWaiting(queries[0].session_id, queries[0].id, queries[0].kind)
+        first = queries[0]
+        told = () if first.blocked is None else (first.blocked.message, first.blocked.hint)
+        raise TurnWaiting(first.session_id, first.id, first.kind, *told)
 
 
 def _new() -> str:

@@ -302,7 +302,8 @@ async def find_all_questions(engine: Engine, session_id: str) -> tuple[OpenQuery
     }
     working = {effect.q: effect.worker for effect in record.effects}
     found = [
-        OpenQuery(record.birth.id, one.query, one.at) for one in list_answerable(opened, working)
+        OpenQuery(record.birth.id, one.query, one.at, record.head.blocked(one.query.q))
+        for one in list_answerable(opened, working)
     ]
     found = [query for query in found if query.kind not in SENT_BY_NAME]
     if found or not any(entry.query.kind is Kind.SESSION for entry in opened.values()):

@@ -24,7 +24,7 @@ from everhold.cli.options import (
     open_moving_runtime,
 )
 from everhold.cli.output import (
-    NO_MODEL,
+    describe_unanswered,
     format_count,
     format_line,
     format_plain_value,
@@ -240,7 +240,9 @@ class ChatTerminal:
         for query in turn.queries:
             if query.kind in MODEL_KINDS and not self._reported:
                 self._reported = True
-                click.secho(f"({NO_MODEL}; until then, you answer for it)", dim=True)
+                click.secho(
+                    f"({describe_unanswered(query)}; until then, you answer for it)", dim=True
+                )
             try:
                 typed = prompt_for_answer(query, self._name)
             except PromptQuit:

@@ -306,6 +306,14 @@ def format_asked_text(query: OpenQuery | Query) -> str:
 NO_MODEL: Final = "no model answers here; add --model PROVIDER:NAME or --answer-with COMMAND"
 
 
+def describe_unanswered(query: OpenQuery) -> str:
+    """Why a model question is open: the error of the process that tried, or that none could."""
+    blocked = query.blocked
+    if blocked is None:
+        return NO_MODEL
+    return strip_controls(f"{blocked.message} [{blocked.code}] {blocked.hint}".strip())
+
+
 def get_outcome_tag(turn: Turn) -> str:
     return "waiting" if turn.outcome is None else str(type(turn.outcome).__struct_config__.tag)
 
@@ -329,7 +337,7 @@ def print_waiting(queries: Iterable[OpenQuery], name: str, database_option: str)
     """Print open questions, and for each the command that answers it."""
     for query in queries:
         asked = f"{query.kind} {query.id}: {format_line(query.prompt or query.name, 200)}"
-        reason = NO_MODEL if query.kind in MODEL_KINDS else asked
+        reason = describe_unanswered(query) if query.kind in MODEL_KINDS else asked
         click.echo(f"waiting: {reason}", err=True)
         click.echo(
             f"to answer it: everhold answer {shlex.quote(name)} --query {query.id}"

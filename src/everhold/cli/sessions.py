@@ -19,6 +19,7 @@ from everhold.cli.options import (
     state_option,
 )
 from everhold.cli.output import (
+    describe_unanswered,
     format_ago,
     format_asked_text,
     format_count,
@@ -245,6 +246,8 @@ def _show_end(status: Status, record: SessionRecord) -> None:
     if isinstance(status, Paused):
         for query in status.queries:
             click.echo(f"  {format_question(query)} ({format_ago(query.asked_at)})")
+            if query.blocked is not None:
+                click.echo(f"    could not be answered: {describe_unanswered(query)}")
     elif isinstance(status, Finished) and isinstance(status.outcome, Raised):
         last = list(index_queries(record.deliveries).values())[-1:]
         if last:

@@ -23,7 +23,7 @@ import msgspec
 
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
-from everhold.core.query import METERED, Query, QueryAnswer
+from everhold.core.query import METERED, Blocked, Query, QueryAnswer
 from everhold.core.usage import (
     DEFINITE,
     ESTIMATED,
@@ -51,6 +51,8 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
     open_tokens: int = 0  # estimate of prompts without an answer: open, expired or withdrawn
     # the delivery of the last restart: the journal is read from there
     begun: int = 0
+    # open queries that could not be answered, and why: see `Head.block`
+    blocked: dict[int, Blocked] | None = None
 
     def paused(self, queries: Iterable[Query]) -> None:
         """Counts the queries that the program made."""

@@ -276,6 +276,17 @@ class QueryAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return QueryId(f"q-{self.q}")
 
 
+class Blocked(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Why the last process that tried could not answer an open query: the error's code, message and
+    hint, and the time.
+    """
+
+    code: str
+    message: str
+    hint: str = ""
+    at: float = 0.0
+
+
 def parse_query_number(query_id: str) -> int | None:
     """The number in `q-7`; None if this is not a query id."""
     found = _ID.fullmatch(query_id)

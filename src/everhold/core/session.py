@@ -15,7 +15,7 @@ The diagram in docs/reference/states.md and the property tests are made from the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Final, NewType
 
@@ -24,6 +24,7 @@ import msgspec
 from everhold.core.budget import Budget
 from everhold.core.codec import FORMAT, JSON
 from everhold.core.metrics import Metrics
+from everhold.core.query import Blocked
 from everhold.errors import IllegalMove
 
 SessionId = NewType("SessionId", str)
@@ -142,6 +143,24 @@ class Head(msgspec.Struct):
     @property
     def ended(self) -> bool:
         return self.state in ENDED
+
+    def blocked(self, q: int) -> Blocked | None:
+        """Why an open query could not be answered; None if nothing is known."""
+        held = self.metrics.blocked
+        return None if held is None else held.get(q)
+
+    def block(
+        self, opened: Collection[int], q: int | None = None, why: Blocked | None = None
+    ) -> None:
+        """Store why query `q` could not be answered, and drop the reasons of queries that are not
+        open any more.
+
+        The reasons are in the metrics, because that row takes new fields without a new format.
+        """
+        found = {n: one for n, one in (self.metrics.blocked or {}).items() if n in opened}
+        if q is not None and why is not None:
+            found[q] = why
+        self.metrics.blocked = found or None
 
     def first(self, wanted: int) -> int:
         """The first delivery to read for the open queries (-1), or for a replay (-2)."""

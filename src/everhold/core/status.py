@@ -17,7 +17,16 @@ from everhold.core.budget import Budget
 from everhold.core.codec import JSON
 from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
-from everhold.core.query import ANSWERABLE, LISTED, METERED, SENT_BY_NAME, Kind, Query, QueryId
+from everhold.core.query import (
+    ANSWERABLE,
+    LISTED,
+    METERED,
+    SENT_BY_NAME,
+    Blocked,
+    Kind,
+    Query,
+    QueryId,
+)
 from everhold.core.schema import NonNegativeInt
 from everhold.core.usage import measure_query
 from everhold.errors import (
@@ -47,6 +56,7 @@ class OpenQuery(msgspec.Struct, frozen=True, gc=False):
     session_id: str
     query: Query
     asked_at: float
+    blocked: Blocked | None = None  # why no process could answer it so far
 
     @property
     def id(self) -> QueryId:

@@ -25,7 +25,7 @@ import msgspec
 from everhold.core.codec import JSON, to_plain
 from everhold.core.graph import extract_text
 from everhold.core.ledger import Ledger
-from everhold.core.query import TEXT_KINDS, Kind, Query, QueryAnswer, Rerun, Usage
+from everhold.core.query import TEXT_KINDS, Blocked, Kind, Query, QueryAnswer, Rerun, Usage
 from everhold.core.schema import encode_value_as, parse_answer
 from everhold.core.session import SessionState
 from everhold.core.status import Raised
@@ -271,7 +271,8 @@ class EffectDispatcher:
                 error,
             )
             self._policy.refuse(session_id, query.q)
-            await self._unmark(session_id, query, self._park)
+            why = Blocked(error.code, str(error), error.hint, self._clock.now())
+            await self._unmark(session_id, query, functools.partial(self._park, why))
         else:
             # release the call's arguments before the program resumes: on replay nothing holds them
             del effect
@@ -297,9 +298,12 @@ class EffectDispatcher:
         finally:
             self.doing.discard(task)
 
-    def _park(self, live: LiveSession, query: Query, change: Change) -> None:
-        """Leave a query that this process cannot answer open for other processes and people."""
+    def _park(self, why: Blocked, live: LiveSession, query: Query, change: Change) -> None:
+        """Leave a query that this process cannot answer open for other processes and people, with
+        the reason.
+        """
         del live.working[query.q]
+        live.head.block(live.opened, query.q, why)
         change.closed = [query.q]
         if is_noticed(query.kind, query.to):
             live.noticed.add(query.q)

@@ -795,7 +795,8 @@ def make_open_status(
 ) -> Status:
     """The status of a session that has not ended."""
     queries = tuple(
-        OpenQuery(birth.id, entry.query, entry.at) for entry in list_answerable(opened, working)
+        OpenQuery(birth.id, entry.query, entry.at, head.blocked(entry.query.q))
+        for entry in list_answerable(opened, working)
     )
     if head.state is SessionState.RUNNING:
         if queries and not head.mail:

@@ -20,6 +20,7 @@ from everhold.core.query import (
     MODEL_KINDS,
     SCRIPTED_KINDS,
     SENT_BY_NAME,
+    Blocked,
     Kind,
     Query,
     Rerun,
@@ -54,6 +55,7 @@ class Explanation(msgspec.Struct, frozen=True):
     state: SessionState
     because: list[str]
     moves: list[str]
+    blocked: dict[str, Blocked] = {}  # open queries that no process could answer, and why
 
 
 async def explain_session(
@@ -80,7 +82,13 @@ async def explain_session(
         await explainer.program(host)
     if intake is not None:
         explainer.intake(intake)
-    return Explanation(record.birth.id, record.head.state, explainer.because, explainer.moves)
+    return Explanation(
+        record.birth.id,
+        record.head.state,
+        explainer.because,
+        explainer.moves,
+        explainer.blocked,
+    )
 
 
 _ANY_PROCESS: Final = (
@@ -107,6 +115,7 @@ class _Explainer:
         self._name = shlex.quote(format_session_name(record.birth.id, record.birth.key))
         self.because: list[str] = []
         self.moves: list[str] = []
+        self.blocked: dict[str, Blocked] = {}
 
     def end(self) -> None:
         ago = _span(self._now - self._record.head.updated_at)
@@ -200,6 +209,15 @@ class _Explainer:
             words["child"] = child_id(self._record.birth, entry)
         if facts.because:
             self.because.append(facts.because.format_map(words))
+        blocked = self._record.head.blocked(query.q)
+        if blocked is not None:
+            self.blocked[query.id] = blocked
+            self.because.append(
+                f"{query.id} could not be answered ({_span(self._now - blocked.at)} ago):"
+                f" {blocked.message} [{blocked.code}]"
+            )
+            if blocked.hint:
+                self.moves.append(f"{blocked.hint} Then move it: everhold run -c {self._name}")
         if query.kind in MODEL_KINDS and query.to is None:
             self._for_models()
         if facts.move:

@@ -251,6 +251,7 @@ async def rebuild_session(
     except BaseException:
         execution.drop()
         raise
+    meter.blocked = record.head.metrics.blocked
     live.head.metrics = meter
     live.letters = record.letters
     live.working = {effect.q: effect.worker for effect in record.effects}

@@ -19,13 +19,13 @@ from everhold.core.conversation import Conversation
 from everhold.core.graph import ModelView, to_blocks
 from everhold.core.journal import AskedQuery, Delivery, find_open_queries
 from everhold.core.progress import LogEntry, LogRing, Progress
-from everhold.core.query import Kind, Query, QueryAnswer, QueryId
-from everhold.core.session import Birth, Head
+from everhold.core.query import MODEL_KINDS, Kind, Query, QueryAnswer, QueryId
+from everhold.core.session import OUTSIDE, Birth, Head
 from everhold.core.status import HISTORY, Finished, OpenQuery, Outcome, SessionFacts, Stopped
 from everhold.core.usage import measure_answer, measure_query, price_exchange
 from everhold.engine.answer_check import list_answerable
 from everhold.engine.journal_reader import JournalStep, read_outcome, read_steps
-from everhold.ports.store import SessionRecord, Store
+from everhold.ports.store import FROM_OPEN, SessionRecord, Store
 
 #: The forms of an answer if the model may call tools.
 _FORMS = (
@@ -90,6 +90,22 @@ async def load_full_query(store: Store, session_id: str, query: Query) -> Query:
         return query
     record = await store.load(session_id)
     return expand_queries_from_journal([query], record.deliveries)[query.q]
+
+
+async def load_open_question(store: Store, birth: Birth, query: Query, at: float) -> OpenQuery:
+    """An open query in full, and why no process could answer it so far.
+
+    Reads the session only if the query is stored by reference, or if a model of a process may have
+    been asked.
+    """
+    if is_stored_by_reference(query):
+        record = await store.load(birth.id)
+        query = expand_queries_from_journal([query], record.deliveries)[query.q]
+    elif query.kind in MODEL_KINDS and birth.llm != OUTSIDE:
+        record = await store.load(birth.id, since=FROM_OPEN)
+    else:
+        return OpenQuery(birth.id, query, at)
+    return OpenQuery(birth.id, query, at, record.head.blocked(query.q))
 
 
 # ---- as text
@@ -233,7 +249,12 @@ def _open(record: SessionRecord) -> list[OpenQuery]:
         [e.query for e in shown if is_stored_by_reference(e.query)], record.deliveries
     )
     return [
-        OpenQuery(record.birth.id, whole.get(entry.query.q, entry.query), entry.at)
+        OpenQuery(
+            record.birth.id,
+            whole.get(entry.query.q, entry.query),
+            entry.at,
+            record.head.blocked(entry.query.q),
+        )
         for entry in shown
     ]
 

@@ -513,6 +513,8 @@ class Stepper:
         )
         if current.read:
             live.letters = [letter for letter in live.letters if letter.id not in current.read]
+        if head.metrics.blocked is not None:
+            head.block(opened)
         if live.noticed or live.working:
             change.closed = said.closed = self._closed(live, deliveries)
             extra = extra or bool(change.closed)
