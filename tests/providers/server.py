@@ -72,6 +72,7 @@ class Request:
     headers: dict[str, str]
     body: Any
     streams: bool
+    raw: bytes = b""
 
 
 @dataclass
@@ -116,11 +117,12 @@ class Server:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                raw = self.rfile.read(int(self.headers["content-length"]))
+                body = json.loads(raw)
                 way = _way(self.path)
                 streams = "streamGenerateContent" in self.path or bool(body.get("stream"))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                server.requests.append(Request(way, self.path, headers, body, streams))
+                server.requests.append(Request(way, self.path, headers, body, streams, raw))
                 step = (
                     server.steps.popleft() if server.steps else Fail(418, "the script is used up")
                 )

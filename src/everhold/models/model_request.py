@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -110,6 +111,45 @@ def _as_object(schema: dict[str, JSON]) -> dict[str, JSON]:
 
 
 # ---- messages
+
+#: Fields in which servers of the OpenAI chat API return the reasoning of a model.
+REASONING_FIELDS: Final = ("reasoning_content", "reasoning")
+
+
+def keep_reasoning_field(model: Model, messages: Sequence[ModelMessage]) -> Model:
+    """The model, so configured that the messages are sent in the same bytes in every request.
+
+    By default, pydantic-ai adds an empty reasoning field to tool calls without reasoning, and
+    leaves it out again once a user message follows: no prompt cache would survive that.
+    """
+    maker: Any = getattr(sys.modules.get("pydantic_ai.models.openai"), "OpenAIChatModel", None)
+    kind: Any = type(model)
+    if kind is not maker:
+        return model
+    if model.profile.get("openai_chat_send_back_thinking_parts", "auto") != "auto":
+        return model
+    fields = [
+        part.id
+        for message in messages
+        if isinstance(message, ModelResponse)
+        for part in message.parts
+        if isinstance(part, ThinkingPart)
+        and part.id in REASONING_FIELDS
+        and part.provider_name == model.system
+    ]
+    if not fields or fields[0] is None:
+        return model
+    profile: Any = {
+        **model.profile,
+        "openai_chat_send_back_thinking_parts": "field",
+        "openai_chat_thinking_field": fields[0],
+    }
+    return maker(  # type: ignore[no-any-return]
+        model.model_name,
+        provider=model.provider,  # with its client and connections
+        profile=profile,
+        settings=model.settings,
+    )
 
 
 def make_model_messages(query: Query) -> list[ModelMessage]:
@@ -369,6 +409,7 @@ async def ask_model(
     native = bool(model.profile.get("supports_json_schema_output", False))
     parameters = make_request_parameters(query, native=native)
     messages = make_model_messages(query)
+    model = keep_reasoning_field(model, messages)
     # Some providers accept no system message inside a conversation; prepare_messages moves it.
     if has_system_message(messages):
         messages = model.prepare_messages(messages, parameters)
