@@ -11,7 +11,7 @@
     │   ├── PackageTooLarge   KeyDeleted
     │   ├── UnknownAttachment ToolClash           InputConflict
     │   ├── BadSchedule       UnknownTimezone     UnknownSchedule     UnknownTrigger
-    │   ├── EventConflict     UnknownHandover     UnknownInput
+    │   ├── EventConflict     UnknownHandover     UnknownInput        InputTooLarge
     │   ├── CodeExecutionUnavailable                  BadSignature        NotAnAgent
     │   ├── NoMaintenance     BrokenEntryPoint    EntryPointConflict  UnsupportedSystem
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
@@ -653,6 +653,18 @@ class InputConflict(UsageError):
         self.key = key
         self.session_id = session_id
         self.input_id = input_id
+
+
+class InputTooLarge(UsageError):
+    """One input is larger than the limit `max_input`."""
+
+    code = "input_too_large"
+    hint = "Send a shorter input, let a tool read the rest, or raise max_input in everhold.toml."
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"the input has {size:,} bytes; the limit is {limit:,}")
+        self.size = size
+        self.limit = limit
 
 
 class UnknownInput(UsageError):

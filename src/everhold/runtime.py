@@ -29,6 +29,7 @@ from everhold.agents.session import AgentSession
 from everhold.archive.archive import Archive, get_everhold_version
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON, to_plain
+from everhold.core.intake import MAX_INPUT_BYTES, require_input_fits
 from everhold.core.lease import TTL
 from everhold.core.observer import Observer
 from everhold.core.query import Kind, Query, Usage
@@ -196,7 +197,12 @@ class Runtime:
             answerers,
             self.mover,
             EngineOptions(
-                llm=self._llm, observers=tuple(observers), cache=cache, idle=idle, ttl=ttl
+                llm=self._llm,
+                observers=tuple(observers),
+                cache=cache,
+                idle=idle,
+                ttl=ttl,
+                max_input=MAX_INPUT_BYTES if found is None else found.max_input,
             ),
             services=self._make_services,
             substitute=substitute,
@@ -365,6 +371,8 @@ class Runtime:
         refuse_while_loading()
         check_seconds_arg("wait", wait)
         resolved = self._resolve_call(call, args, version, unchecked)
+        if isinstance(resolved.program, Agent):
+            require_input_fits(resolved.args.get("task"), self.engine.max_input)
         birth = self._birth(resolved, key, title, labels, metadata, budget)
         if unchecked:
             birth = msgspec.structs.replace(birth, digest="", python="")

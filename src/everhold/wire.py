@@ -70,6 +70,7 @@ ERROR_ROWS: Final[dict[type[EverholdError], tuple[int, ExitCode]]] = {
     errors.KeyConflict: (409, ExitCode.USAGE),
     errors.KeyDeleted: (409, ExitCode.USAGE),
     errors.InputConflict: (409, ExitCode.USAGE),
+    errors.InputTooLarge: (413, ExitCode.USAGE),
     errors.SessionExists: (409, ExitCode.USAGE),
     errors.AnswerRefused: (422, ExitCode.USAGE),
     errors.BadArguments: (422, ExitCode.USAGE),

@@ -4,8 +4,8 @@ providers work.
 
 import asyncio
 import json
-import os
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +100,9 @@ async def test_each_request_begins_with_the_bytes_of_the_one_before(
 
     assert len(server.requests) == ROUNDS
     sent = [message_bytes(request, way) for request in server.requests]
-    for n, (one, after) in enumerate(zip(sent, sent[1:], strict=False)):
-        same = len(os.path.commonprefix([one, after]))
+    for n, (one, after) in enumerate(pairwise(sent)):
+        differing = (at for at, byte in enumerate(one) if after[at : at + 1] != bytes([byte]))
+        same = next(differing, len(one))
         assert same == len(one) < len(after), (
             f"request {n + 2} differs: {one[same - 200 : same + 100]!r}"
             f" became {after[same - 200 : same + 100]!r}"

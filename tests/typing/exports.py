@@ -176,6 +176,7 @@ EXPORTS: tuple[object, ...] = (
     everhold.errors.IllegalMove,
     everhold.errors.InputConflict,
     everhold.errors.InputEnded,
+    everhold.errors.InputTooLarge,
     everhold.errors.KeyConflict,
     everhold.errors.KeyDeleted,
     everhold.errors.LeaseLost,

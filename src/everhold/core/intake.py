@@ -24,16 +24,44 @@ from typing import Final
 import msgspec
 
 from everhold.core import lease as leases
-from everhold.core.codec import JSON, is_same_json, to_plain
+from everhold.core.codec import JSON, dumps, is_same_json, to_plain
 from everhold.core.lease import Fence, Lease, LeaseGranted, LeaseOwner, LeaseRefused
 from everhold.core.session import ENDED, SessionState
-from everhold.errors import BadArguments, ClaimLost, InputConflict, SessionEnded
+from everhold.errors import BadArguments, ClaimLost, InputConflict, InputTooLarge, SessionEnded
 
 #: The maximum number of items in one claim.
 MAX_CLAIMED: Final = 64
 
 #: The name of the signal that delivers input to an agent.
 INPUT = "input"
+
+#: The default limit of one input: far above what people write, below what models can read.
+MAX_INPUT_BYTES: Final = 10**6
+
+
+def measure_content(content: JSON) -> int:
+    """The size of an input in bytes of JSON. The data of images does not count: providers have
+    limits of their own for it.
+    """
+    if isinstance(content, str):
+        return len(content.encode("utf-8", "surrogatepass"))
+    if isinstance(content, list):
+        return len(dumps([_without_image_data(block) for block in content]).encode())
+    return len(dumps(content).encode())
+
+
+def _without_image_data(block: JSON) -> JSON:
+    match block:
+        case {"type": "image", "image": {"data": str(), **image}, **more}:
+            return {**more, "image": image}
+    return block
+
+
+def require_input_fits(content: JSON, limit: int) -> None:
+    """Raises `InputTooLarge` for content above the limit."""
+    size = measure_content(content)
+    if size > limit:
+        raise InputTooLarge(size, limit)
 
 
 class Lane(StrEnum):

@@ -19,7 +19,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from everhold.core.codec import JSON, is_same_json, to_plain
-from everhold.core.intake import IntakeItem, Receipt
+from everhold.core.intake import (
+    MAX_INPUT_BYTES,
+    IntakeItem,
+    ItemKind,
+    Receipt,
+    require_input_fits,
+)
 from everhold.core.journal import AskedQuery, Delivery, find_open_queries
 from everhold.core.lease import TTL, LeaseTimings
 from everhold.core.metrics import Metrics
@@ -107,6 +113,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache: int = 1000  # sessions held in memory
     idle: float = 3 * 3600.0  # seconds after which an idle session leaves memory
     ttl: float = TTL  # seconds that a lease lives
+    max_input: int = MAX_INPUT_BYTES  # bytes of one input of a conversation
 
 
 class Engine:
@@ -131,6 +138,7 @@ class Engine:
         self.store = store
         self.clock = clock
         self.host = host
+        self.max_input = options.max_input  # bytes of one input of a conversation
         self.serving = Serving(mover)
         self.policy = AnswerPolicy(answerers, options.llm, self.serving)
         self.presence = Presence(store, clock, worker, LeaseTimings(options.ttl))
@@ -153,7 +161,14 @@ class Engine:
             substitute=substitute,
         )
         self.moves = SessionMoves(
-            self.sessions, self.effects, self.leases, self.presence, self.serving, clock, unbegun
+            self.sessions,
+            self.effects,
+            self.leases,
+            self.presence,
+            self.serving,
+            clock,
+            unbegun,
+            options.max_input,
         )
         self.reconciler = Reconciler(
             self.sessions,
@@ -466,13 +481,21 @@ class Engine:
     async def signal(self, session_id: str, name: str, value: JSON) -> Status:
         """Send a signal. It is stored until the program receives it."""
         signal = Signal(name, to_plain(value, "the signal"))
+        self._check_input(signal)
         status, _ = await self.shielded.run(self._signal(session_id, signal))
         return await self.status(session_id) if status is None else status
 
     async def send(self, session_id: str, signal: Signal) -> bool:
         """Send a signal with a key. Returns False if it was sent before."""
         to_plain(signal.value, "the signal")
+        self._check_input(signal)
         return (await self.shielded.run(self._signal(session_id, signal)))[1]
+
+    def _check_input(self, signal: Signal) -> None:
+        """Refuse a signal that brings a conversation an input above the limit."""
+        match signal.value:
+            case {"id": str(), "content": content} if signal.name == INPUT:
+                require_input_fits(content, self.max_input)
 
     async def _signal(self, session_id: str, signal: Signal) -> tuple[Status | None, bool]:
         """Deliver a signal if the program waits for it in this process, else store it.
@@ -504,6 +527,7 @@ class Engine:
         """Deliver an input to an agent if no turn runs and its intake is empty. Returns whether it
         was delivered.
         """
+        require_input_fits(said.get("content"), self.max_input)
         return await self.shielded.run(self._hand(session_id, said))
 
     async def _hand(self, session_id: str, said: dict[str, JSON]) -> bool:
@@ -516,6 +540,8 @@ class Engine:
 
     async def let_in(self, session_id: str, item: IntakeItem) -> Receipt:
         """Accept an input or a command for a conversation."""
+        if item.kind is ItemKind.INPUT and isinstance(item.body, dict):
+            require_input_fits(item.body.get("content"), self.max_input)
         return await self.shielded.run(self.acceptance.item(session_id, item))
 
     async def move(self, session_id: str) -> Next:

@@ -21,6 +21,7 @@ from everhold.core.codec import JSON, dumps, to_plain
 from everhold.core.graph import compact_blocks, to_blocks
 from everhold.core.intake import (
     MAX_CLAIMED,
+    MAX_INPUT_BYTES,
     Boundary,
     DeliveryPolicy,
     Intake,
@@ -28,6 +29,7 @@ from everhold.core.intake import (
     ItemKind,
     Lane,
     MergePolicy,
+    require_input_fits,
 )
 from everhold.errors import EverholdError
 
@@ -96,16 +98,21 @@ def is_cancel_command(item: IntakeItem) -> bool:
 
 
 def plan_intake_messages(
-    items: Sequence[IntakeItem], turn: int | None, keep: Callable[[JSON], JSON] | None = None
+    items: Sequence[IntakeItem],
+    turn: int | None,
+    keep: Callable[[JSON], JSON] | None = None,
+    limit: int = MAX_INPUT_BYTES,
 ) -> IntakePlan:
     """Plan the messages. `turn` is the running turn, if any; `keep` rewrites content for the
-    journal.
+    journal; an item with more than `limit` bytes fails.
     """
     entries: list[IntakeMessage] = []
     failed: list[tuple[IntakeItem, JSON]] = []
     for item in items:
         try:
             said = _make_message(item, turn)
+            if said is not None and "content" in said:
+                require_input_fits(said["content"], limit)
             entries.append(
                 IntakeMessage(said if keep is None else apply_keep_to_input(said, keep), (item,))
             )

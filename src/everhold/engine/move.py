@@ -92,6 +92,7 @@ class SessionMoves:
         serving: Serving,
         clock: Clock,
         unbegun: set[str],
+        max_input: int,
     ) -> None:
         self._sessions = sessions
         self._effects = effects
@@ -101,6 +102,7 @@ class SessionMoves:
         self._store = sessions.store
         self._leases = leases
         self._owner = leases.owner
+        self._max_input = max_input  # bytes of one input of a conversation
         self._unbegun = unbegun  # sessions with a requested move that has not started
 
     def leave_alone(self, session_id: str) -> None:
@@ -290,7 +292,7 @@ class SessionMoves:
                 await self._store.intake(live.id, functools.partial(_defer, turn))
             return 0
         await self._presence.introduce()
-        wanted = plan_intake_messages(found.claim.items, turn, live.execution.keep)
+        wanted = plan_intake_messages(found.claim.items, turn, live.execution.keep, self._max_input)
         if wanted.failed:
             for item, end in wanted.failed:
                 await self._store.intake(

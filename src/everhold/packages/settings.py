@@ -6,6 +6,7 @@ Every front and `everhold.open` use the same rule:
     programs       the settings file: modules and files with programs
     packages_path  the settings file; alc.toml and the ALC_ variables add folders (`packages/lua/`)
     llm            the settings file: the default model
+    max_input      the settings file: the largest input of a conversation
     answer_with    the settings file: the command that answers questions
     tell           the settings file: notifications (`notify/`)
     retention      the settings file: how long finished sessions are kept (`archive/retention.py`)
@@ -30,6 +31,7 @@ from typing import Any, Final
 
 import msgspec
 
+from everhold.core.intake import MAX_INPUT_BYTES
 from everhold.core.schema import fits_type
 from everhold.errors import BadSetting, StoreUnavailable
 from everhold.packages.find import make_ref_absolute
@@ -53,6 +55,7 @@ SETTING_KEYS: Final = (
     "packages_path",
     "llm",
     "answer_with",
+    "max_input",
     "tell",
     "retention",
     "worker",
@@ -84,6 +87,7 @@ class Settings(msgspec.Struct, frozen=True):
     retention: Mapping[str, Any] = {}
     worker: Mapping[str, Any] = {}
     lua: Mapping[str, Any] = {}
+    max_input: int = MAX_INPUT_BYTES  # bytes of one input of a conversation
 
     @property
     def folders(self) -> PackageFolders:
@@ -163,6 +167,7 @@ def settings(
         retention=table.get("retention", {}),
         worker=table.get("worker", {}),
         lua=table.get("lua", {}),
+        max_input=parse_size(table.get("max_input", MAX_INPUT_BYTES), f"max_input in {file}"),
     )
 
 
@@ -346,6 +351,8 @@ def _wanted(key: str) -> tuple[str, Callable[[Any], bool]]:
             return "a list of tables, [[tell]]", lambda value: _all(value, dict)
         case "retention" | "worker" | "lua":
             return f"a table, [{key}]", lambda value: isinstance(value, dict)
+        case "max_input":
+            return "a size, such as 500kB", lambda value: isinstance(value, str | int)
         case _ if key in LIST_KEYS:
             return "a list of strings", lambda value: _all(value, str)
     return "a string", lambda value: isinstance(value, str)

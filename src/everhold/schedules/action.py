@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from everhold.core.codec import JSON, to_plain
+from everhold.core.intake import require_input_fits
 from everhold.engine.accept import Signal
 from everhold.engine.arguments import check_labels_arg, check_title_arg
 from everhold.engine.engine import Engine
@@ -226,5 +227,6 @@ class SessionActionRunner:
         if action.signal:
             new = await engine.send(session_id, Signal(action.signal, value, key))
         else:
+            require_input_fits(value, engine.max_input)
             new = await engine.shielded.run(engine.acceptance.words(session_id, value, key))
         return ActionResult(session_id, new)
