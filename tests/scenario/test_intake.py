@@ -891,9 +891,9 @@ async def test_a_wake_is_a_turn_that_says_who_woke():
         assert words(await session.history()) == ["[from build-7] Step 1 is done.", "Good."]
 
 
-async def test_a_large_input_goes_to_the_model_uncut():
-    """No claim is refused for its size: 3 MB enter a turn, and the model is shown all of it."""
-    model, large = Scripted("Much."), "x" * 3_000_000
+async def test_an_input_of_the_largest_size_goes_to_the_model_uncut():
+    """1 MB enters a turn, and the model is shown all of it. See test_input_size.py for more."""
+    model, large = Scripted("Much."), "x" * 1_000_000
     async with opened(llm=model) as runtime:
         session = await runtime.session(plain, "chat")
         receipt = await session.enqueue(large)

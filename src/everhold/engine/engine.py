@@ -20,6 +20,7 @@ import msgspec
 
 from everhold.core.codec import JSON, is_same_json, to_plain
 from everhold.core.intake import (
+    INPUT,
     MAX_INPUT_BYTES,
     IntakeItem,
     ItemKind,
