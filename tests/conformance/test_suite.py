@@ -16,7 +16,7 @@ from everhold.testing.conformance import DurableStoreContract, MaintenanceContra
 
 # A promise of the port, by its first words: the tests that would fail without it.
 KEPT = {
-    "still be so at the commit": [
+    "still be the version at the commit": [
         "test_another_version_is_overtaken",
         "test_a_deleted_value_is_remembered",
     ],
@@ -34,18 +34,18 @@ KEPT = {
         "test_a_child_that_cannot_be_refuses_the_step",
         "test_a_key_holds_between_two",
     ],
-    "raise `Overtaken` if a value written": [
+    "raise `Overtaken` if a written value": [
         "test_another_version_is_overtaken",
         "test_increments_are_not_lost",
     ],
-    "keep the change before it returns": [
+    "store the change before it returns": [
         "test_what_was_committed_survives",
         "test_what_was_committed_survives_a_death",
         "test_closing_loses_nothing",
         "test_nobody_waits_for_a_closed_store",
         "test_a_durable_change_survives",
     ],
-    "not let one refused change harm another": [
+    "not let a refused change harm another": [
         "test_one_refusal_harms_nobody",
         "test_one_bad_number_harms_nobody",
         "test_one_taken_key_harms_nobody",
@@ -53,12 +53,12 @@ KEPT = {
         "test_one_who_gives_up_harms_nobody",
     ],
     "set `change.head.ref`": ["test_a_new_session_gets_its_number"],
-    "have called `wake`, or say so": ["test_who_listens_hears_in_time"],
+    "have called `wake`, or return True from": ["test_who_listens_hears_in_time"],
     "raise `UnknownSession` if there is none": [
         "test_only_the_exact_id_is_known",
         "test_nothing_is_attached_to_nobody",
     ],
-    "let one act at a time on a session": [
+    "run one act at a time per session": [
         "test_one_of_many_gets_it",
         "test_one_of_many_claims",
         "test_all_who_come_at_once_come_in",
@@ -68,25 +68,25 @@ KEPT = {
         "test_what_is_sent_through_two",
     ],
     "write nothing if nothing was changed": ["test_a_look_changes_nothing", "test_looking_at_it"],
-    "give the time of one clock": [
+    "use the time of one clock for all processes. MUST run": [
         "test_time_is_the_stores",
         "test_a_store_has_a_clock_of_its_own",
         "test_one_clock_for_both",
     ],
-    "run `Change.intake` so too": [
+    "run `Change.intake` in the same way": [
         "test_all_lands_together",
         "test_a_lost_claim_undoes_all",
         "test_a_refused_commit_leaves_the_intake_alone",
         "test_one_refused_act_harms_nobody",
         "test_a_session_that_is_not_born_has_no_intake",
     ],
-    "name sessions that have ended and have items waiting, too": ["test_who_has_to_be_seen_to"],
-    "find nothing in a sound store, but for warnings": [
+    "include ended sessions with queued items": ["test_who_has_to_be_seen_to"],
+    "find nothing in a sound store, except warnings": [
         "test_a_whole_life_in_one_change",
         "test_acts_and_commits_at_once",
         "test_both_write_at_once",
     ],
-    "raise and keep what `commit` does": [
+    "raise and promise what `commit` does": [
         "test_a_change_lands_without_waiting_or_not_at_all",
         "test_a_late_change_does_not_land_without_waiting",
     ],
@@ -96,30 +96,30 @@ KEPT = {
         "test_one_of_many_does_it",
         "test_one_of_two_does_it",
     ],
-    "keep them before it returns.": [
+    "store them before it returns.": [
         "test_a_duty_is_read_as_it_was_written",
         "test_what_was_committed_survives_a_death",
     ],
-    "keep them before it returns, whoever": [
+    "store them before it returns, even if another": [
         "test_what_is_kept_is_read_again",
         "test_what_was_committed_survives",
     ],
-    "raise `UnknownAttachment` for everything else": [
+    "raise `UnknownAttachment` for all others": [
         "test_another_session_cannot_read_it",
         "test_a_fork_reads_what_was_kept_before_it_differed",
     ],
-    "take the time of one clock": [
+    "use the time of one clock for all processes, not the worker": [
         "test_a_worker_ages_until_its_next_beat",
         "test_workers_live_by_the_clock_of_the_store",
     ],
-    "refuse bytes that are not what": ["test_bytes_that_are_not_what_they_are_called"],
+    "refuse bytes that do not match": ["test_bytes_that_are_not_what_they_are_called"],
     "leave everything that a session may read": ["test_what_is_kept_meanwhile_stays"],
     "find nothing more when called again": ["test_there_is_nothing_to_reclaim"],
-    "let go of bytes with the last session": [
+    "delete bytes with the last session": [
         "test_what_is_kept_goes_with_its_session",
         "test_a_fork_outlives_what_it_shares",
     ],
-    "include the deliveries a fork shares": [
+    "include the deliveries that a fork shares": [
         "test_a_fork_reads_what_it_shares",
         "test_a_fork_of_a_fork",
         "test_since_inside_what_is_shared",
@@ -129,7 +129,7 @@ KEPT = {
         "test_a_deleted_session_is_gone",
         "test_a_chain_without_its_middle",
     ],
-    "free its key, and keep the session's id": ["test_a_deleted_key_is_remembered"],
+    "free its key at once, and store the session's id": ["test_a_deleted_key_is_remembered"],
 }
 SOURCE = Path(port.__file__).resolve().parents[2]
 PROMISES = re.findall(
@@ -251,7 +251,7 @@ def test_a_stranger_is_told_what_is_wrong(tmp_path):
     )
 
     assert "assert 7.0 is None" in done.stdout
-    assert "say how to make your store" in done.stdout
+    assert "define the fixture open_store" in done.stdout
 
 
 def broken(name, **members):

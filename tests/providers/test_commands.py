@@ -149,7 +149,7 @@ def test_two_ways_to_answer_are_one_too_many(folder: Path) -> None:
     )
 
     assert done.returncode == 2
-    assert "use it alone" in done.stderr
+    assert "give it without --answers and --answer-with" in done.stderr
 
 
 def test_the_doctor_looks_at_the_key(folder: Path) -> None:
