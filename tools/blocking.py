@@ -13,6 +13,7 @@ from pathlib import Path
 SOURCE_ROOT = Path(__file__).parent.parent / "src" / "everhold"
 #: Each blocking class, and the file and name of the async class that it is the twin of.
 TWINS = {
+    "BlockingConversation": ("agents/conversation_handle.py", "ConversationHandle"),
     "BlockingSession": ("agents/session.py", "AgentSession"),
     "BlockingSchedules": ("schedules/schedule.py", "Schedules"),
     "BlockingTriggers": ("schedules/trigger.py", "Triggers"),
@@ -23,7 +24,11 @@ TWINS = {
     "BlockingRuntime": ("runtime.py", "Runtime"),
 }
 #: Async classes whose blocking twins are returned instead of them.
-NAMES = {"AgentSession": "BlockingSession", "AsyncGenerator": "Iterator"}
+NAMES = {
+    "AgentSession": "BlockingSession",
+    "ConversationHandle": "BlockingConversation",
+    "AsyncGenerator": "Iterator",
+}
 BLOCKING = "blocking.py"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -49,7 +54,9 @@ def stub() -> str:
             for node in there.body
             if _is_verb(node) and getattr(node, "name", "") not in taken
         ]
-        parts.append(f"class {name}:\n{_doc(own[name])}\n" + "\n".join(members))
+        bases = [base for base in map(ast.unparse, own[name].bases) if base in TWINS]
+        header = f"class {name}({', '.join(bases)}):" if bases else f"class {name}:"
+        parts.append(f"{header}\n{_doc(own[name])}\n" + "\n".join(members))
     homes |= _homes(trees[BLOCKING], BLOCKING)
     parts += [_member(node, 0) for node in trees[BLOCKING].body if _is_public(node)]
     body = "\n\n".join(parts)

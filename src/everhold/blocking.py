@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
 from everhold import runtime as _async
-from everhold.agents import AgentSession
+from everhold.agents import AgentSession, ConversationHandle
 from everhold.agents.agent import Agent
 from everhold.agents.envelopes import Envelopes
 from everhold.archive.archive import Archive
@@ -133,12 +133,16 @@ def _iterate(found: AsyncGenerator[T, None], wait: Wait) -> Iterator[T]:
         wait(close())
 
 
-class BlockingSession(Bridge, of=AgentSession):
-    """`AgentSession` for code that is not async. Made by `BlockingRuntime.session`."""
+class BlockingConversation(Bridge, of=ConversationHandle):
+    """`ConversationHandle` for code that is not async. Made by `BlockingRuntime.conversation`."""
 
     @property
     def id(self) -> str:
         return self._target.id
+
+
+class BlockingSession(BlockingConversation, of=AgentSession):
+    """`AgentSession` for code that is not async. Made by `BlockingRuntime.session`."""
 
     @property
     def agent(self) -> Agent:

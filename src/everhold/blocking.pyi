@@ -18,6 +18,7 @@ from everhold.agents.envelopes import EnvelopeExport
 from everhold.agents.envelopes import EnvelopeImport
 from everhold.agents.envelopes import EnvelopeSource
 from everhold.agents.events import Event
+from everhold.agents.events import LiveBuffers
 from everhold.agents.inputs import InputStatus
 from everhold.agents.session import InputContent
 from everhold.agents.session import Turn
@@ -40,7 +41,9 @@ from everhold.core.query import Usage
 from everhold.core.session import SessionId
 from everhold.core.status import OpenQuery
 from everhold.core.status import Status
+from everhold.core.turn import FrameOpened
 from everhold.core.turn import SettledTurn
+from everhold.engine.engine import Engine
 from everhold.engine.explain import Explanation
 from everhold.engine.limits import Limits
 from everhold.engine.session_lookup import SessionRef
@@ -79,15 +82,76 @@ import os
 R = TypeVar("R")
 T = TypeVar("T")
 
-class BlockingSession:
-    """`AgentSession` for code that is not async. Made by `BlockingRuntime.session`."""
+class BlockingConversation:
+    """`ConversationHandle` for code that is not async. Made by
+    `BlockingRuntime.conversation`.
+    """
     @property
     def id(self) -> str: ...
-    @property
-    def agent(self) -> Agent: ...
+    def open(
+        cls, engine: Engine, buffers: LiveBuffers, session_id: str, residency: str
+    ) -> BlockingConversation:
+        """Open the conversation of an existing session; raises `UnknownSession` and
+        `NotAnAgent`.
+        """
     @property
     def session_id(self) -> str:
         """The same as `id`; runtime verbs accept a conversation in place of its session."""
+    def options(self, frame: str | None = None) -> dict[str, JSON]:
+        """The options of the current frame, or of another one by its name or id, merged over the
+        agent's.
+        """
+    def frames(self) -> list[Frame]:
+        """All frames on the path to the leaf, oldest first."""
+    def messages(self, frame: str | None = None) -> list[JSON]:
+        """The messages of the current frame, or of another one by its name or id."""
+    def command(self, do: str, *, key: str, reason: str = "") -> Receipt:
+        """Queue a command that runs between turns: refresh_tools, reset or compact."""
+    def intake(self, *, all: bool = False) -> list[IntakeItem]:
+        """Queued items that are not claimed, in order; with `all`, also claimed and ended ones."""
+    def cancel(self, *names: str, reason: str = "") -> list[ItemCancellation]:
+        """Cancel queued items by id or key. Returns the outcomes in that order; items that have
+        entered stay.
+        """
+    def cancel_from(self, anchor: str, *, reason: str = "") -> list[ItemCancellation]:
+        """Cancel an item and all items queued after it in its lane; raises `UnknownInput`."""
+    def input(self, id: str) -> InputStatus:
+        """The status of an input; raises `UnknownInput`."""
+    def revision(self) -> int:
+        """The revision of the session. It grows with every change, also during a turn; `send`
+        takes it as `after`.
+        """
+    def history(self) -> list[Node]:
+        """The messages of settled turns, on the path to the leaf."""
+    def node(self, node_id: str) -> Node:
+        """Any node, also of another branch."""
+    def usage(self) -> Ledger:
+        """The usage of the conversation, including a running turn."""
+    def turns(self) -> list[SettledTurn]:
+        """The receipts of all settled turns."""
+    def conversation(self) -> Conversation:
+        """The whole conversation, read from the store."""
+    def refresh(self) -> bool:
+        """Read what other handles and processes have written; returns whether there was anything
+        new.
+        """
+    def events(self, cursor: str | None = None) -> Iterator[Event]:
+        """The events of the conversation, from the beginning or after a cursor, until the
+        session ends.
+        """
+    def view(self) -> ReadView:
+        """The conversation for plugins, hosts and people: messages and position."""
+    def snapshot(self) -> Snapshot:
+        """The conversation for inspection: all nodes by reference and the ledger, without texts."""
+    def stored(self, *, fresh: bool = False) -> Stored:
+        """The whole conversation, to apply it to another session. `fresh` reads everything from
+        the store again.
+        """
+
+class BlockingSession(BlockingConversation):
+    """`AgentSession` for code that is not async. Made by `BlockingRuntime.session`."""
+    @property
+    def agent(self) -> Agent: ...
     def send(
         self,
         content: InputContent,
@@ -122,19 +186,23 @@ class BlockingSession:
         self, at: int | None = None, *, key: str | None = None, again: bool = False
     ) -> BlockingSession:
         """A new conversation that shares this one up to turn `at` (by default, the last turn)."""
-    def compact(self, instructions: str = "", *, id: str | None = None) -> bool:
-        """Ask the plugins for a smaller context; returns whether one was made. Earlier frames
-        stay readable.
+    def compact(self, instructions: str = "", *, id: str | None = None) -> FrameOpened:
+        """Ask the plugins for a smaller context. The result is true if one was made; else its
+        `why` says why not. Earlier frames stay readable.
         """
     def reset(self, *, id: str | None = None) -> Turn:
         """Start a new, empty frame. History, usage and options stay; the state of plugins is
         reset.
         """
     def continue_as(
-        self, frame: str, messages: Sequence[JSON] = ..., *, id: str | None = None
+        self,
+        frame: str,
+        messages: str | Mapping[str, JSON] | Sequence[JSON] = ...,
+        *,
+        id: str | None = None,
     ) -> Turn:
-        """Continue in a new frame of this name that begins with these messages. The current
-        frame is unchanged.
+        """Continue in a new frame of this name that begins with these messages: a text, a
+        message or several of them. The current frame is unchanged.
         """
     def configure(
         self, options: Mapping[str, JSON], *, everywhere: bool = False, id: str | None = None
@@ -142,12 +210,6 @@ class BlockingSession:
         """Set options of the current frame, or of all frames, by name; None removes an option.
         Returns all options.
         """
-    def options(self, frame: str | None = None) -> dict[str, JSON]:
-        """The options of the current frame, or of another one, merged over the agent's."""
-    def frames(self) -> list[Frame]:
-        """All frames on the path to the leaf, oldest first."""
-    def messages(self, frame: str | None = None) -> list[JSON]:
-        """The messages of the current frame, or of an earlier one."""
     def enqueue(
         self,
         content: InputContent,
@@ -161,51 +223,15 @@ class BlockingSession:
         """Queue an input for the next turn, or for a checkpoint of the running one. Returns when
         it is stored.
         """
-    def command(self, do: str, *, key: str, reason: str = "") -> Receipt:
-        """Queue a command that runs between turns: refresh_tools, reset or compact."""
-    def intake(self, *, all: bool = False) -> list[IntakeItem]:
-        """Queued items that are not claimed, in order; with `all`, also claimed and ended ones."""
-    def cancel(self, *names: str, reason: str = "") -> list[ItemCancellation]:
-        """Cancel queued items by id or key. Returns the outcomes in that order; items that have
-        entered stay.
-        """
-    def cancel_from(self, anchor: str, *, reason: str = "") -> list[ItemCancellation]:
-        """Cancel an item and all items queued after it in its lane; raises `UnknownInput`."""
-    def input(self, id: str) -> InputStatus:
-        """The status of an input; raises `UnknownInput`."""
-    def history(self) -> list[Node]:
-        """The messages of settled turns, on the path to the leaf."""
-    def node(self, node_id: str) -> Node:
-        """Any node, also of another branch."""
-    def usage(self) -> Ledger:
-        """The usage of the conversation, including a running turn."""
-    def turns(self) -> list[SettledTurn]:
-        """The receipts of all settled turns."""
-    def conversation(self) -> Conversation:
-        """The whole conversation, as it is stored."""
-    def refresh(self) -> bool:
-        """Read what other handles and processes have written; returns whether there was anything
-        new.
-        """
-    def events(self, cursor: str | None = None) -> Iterator[Event]:
-        """The events of the conversation, from the beginning or after a cursor, until the
-        session ends.
-        """
-    def view(self) -> ReadView:
-        """The conversation for plugins, hosts and people: messages and position."""
-    def snapshot(self) -> Snapshot:
-        """The conversation for inspection: all nodes by reference and the ledger, without texts."""
-    def stored(self, *, fresh: bool = False) -> Stored:
-        """The whole conversation, to apply it to another session. `fresh` reads everything from
-        the store again.
-        """
     def envelope(self) -> EnvelopeSession:
         """The conversation as a session of fluers: `everhold.stores.pack` encodes it, and
         `runtime.envelopes.export` writes it. Its `left_out` says what an envelope cannot carry.
         """
-    def apply(self, state: Stored, *, id: str | None = None) -> Turn | None:
-        """Move to the state of a stored conversation. The shared beginning stays; the rest is
-        added as a branch.
+    def apply(
+        self, state: Stored, *, id: str | None = None, by: Mapping[str, JSON] | None = None
+    ) -> Turn | None:
+        """Move to the state of a stored conversation, with its options. The shared beginning
+        stays; the rest is added as a branch.
         """
 
 class BlockingSchedules:
@@ -487,6 +513,10 @@ class BlockingRuntime:
         self, agent: Agent, id: str, *, residency: str = "all", again: bool = False
     ) -> BlockingSession:
         """The conversation with this id. Starts one with `agent` if it does not exist."""
+    def conversation(self, session: SessionRef, *, residency: str = "all") -> BlockingConversation:
+        """The conversation of a session, without its agent: read it, and manage its queued
+        input.
+        """
     def status(self, session: SessionRef) -> Status:
         """The status of a session: `Running`, `Paused` or `Finished`."""
     def wait(

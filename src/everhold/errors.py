@@ -4,7 +4,7 @@
     ├── UsageError            the call names something that does not exist or does not fit: change the call
     │   ├── UnknownSession    UnknownQuery        NoOpenQuery         ManyOpenQueries
     │   ├── AnswerRefused     BadValue            BadSchema           BadArguments
-    │   ├── UnknownNode       ProviderMismatch    ProviderUnconfigured
+    │   ├── UnknownNode       ProviderMismatch    ProviderUnconfigured  UnknownFrame
     │   ├── BadSetting        KeyConflict         BadId               BadStep
     │   ├── NotAllowed        SessionExists       BadRequest          BadHostFile
     │   ├── BadPackage        BadPackageFile      UnknownPlugin       BadSkill
@@ -322,6 +322,21 @@ class UnknownNode(UsageError):
     def __init__(self, node_id: str) -> None:
         super().__init__(f"no node {node_id!r} in this conversation")
         self.node_id = node_id
+
+
+class UnknownFrame(UsageError):
+    """The conversation has no such frame."""
+
+    code = "unknown_frame"
+    hint = "List the frames of the conversation: session.frames()"
+
+    def __init__(self, frame: str, names: list[str]) -> None:
+        shown = ", ".join(repr(name) for name in names[-5:])
+        super().__init__(
+            f"no frame {frame!r} in this conversation" + (f"; it has {shown}" if shown else "")
+        )
+        self.frame = frame
+        self.names = names
 
 
 class UnknownProgram(UsageError):
@@ -854,13 +869,15 @@ class Failed(StateError):
 
 
 class Outdated(StateError):
-    """The record changed after the caller read it."""
+    """The record or conversation changed after the caller read it."""
 
     code = "outdated"
     hint = "Nothing was changed. Read it again, then repeat the change."
 
-    def __init__(self, what: str, wanted: int, found: int) -> None:
-        super().__init__(f"{what} is at revision {found}, not {wanted}")
+    def __init__(
+        self, what: str, wanted: int | str | None, found: int | str | None, unit: str = "revision"
+    ) -> None:
+        super().__init__(f"{what} is at {unit} {found}, not {wanted}")
         self.what = what
         self.wanted = wanted
         self.found = found

@@ -23,6 +23,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from everhold.agents.agent import Agent
+from everhold.agents.conversation_handle import ConversationHandle
 from everhold.agents.conversations import Conversations, RuntimeSessionServices, find_later_call
 from everhold.agents.envelopes import Envelopes
 from everhold.agents.session import AgentSession
@@ -62,6 +63,7 @@ from everhold.engine.arguments import (
     make_given_answer,
     parse_answer_args,
     parse_budget_arg,
+    parse_by_arg,
     parse_kind_arg,
     parse_states_arg,
 )
@@ -440,7 +442,7 @@ class Runtime:
             if not isinstance(question, OpenQuery):
                 question = await resolve_session_id(self.store, question)
             session_id, given = parse_answer_args(question, query_id, value, error, counted)
-            status = await self.engine.answer(session_id, [given], _by(by))
+            status = await self.engine.answer(session_id, [given], parse_by_arg(by))
         if type(status) is Paused and not status.waiting_for and not self.engine.sessions.jobs:
             return status
         return await self._after(status.session_id, status, wait)
@@ -463,7 +465,7 @@ class Runtime:
             for query_id, value in check_mapping_arg("answers", answers).items()
         ]
         session_id = await resolve_session_id(self.store, session)
-        status = await self.engine.answer(session_id, given, _by(by))
+        status = await self.engine.answer(session_id, given, parse_by_arg(by))
         return await self._after(session_id, status, wait)
 
     async def signal(
@@ -505,6 +507,17 @@ class Runtime:
         on demand.
         """
         return await self._conversations.open(agent, id, residency, again=again)
+
+    async def conversation(
+        self, session: SessionRef, *, residency: str = "all"
+    ) -> ConversationHandle:
+        """The conversation of a session, without its agent: read it, and manage its queued input.
+
+        Begins nothing: raises `UnknownSession` for an unknown name, and `NotAnAgent` for a session
+        of another program.
+        """
+        session_id = await resolve_session_id(self.store, session)
+        return await self._conversations.read(session_id, residency)
 
     # ---- look
 
@@ -770,10 +783,6 @@ class Runtime:
         if not isinstance(status, Finished) and (busy or self.engine.sessions.jobs.get(session_id)):
             return await self.engine.wait(session_id, wait, settled=True)
         return status
-
-
-def _by(given: Mapping[str, JSON] | None) -> Any:
-    return None if given is None else to_plain(check_mapping_arg("by", given), "by")
 
 
 def open(

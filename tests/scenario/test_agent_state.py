@@ -227,7 +227,7 @@ async def test_only_the_active_path_is_kept_in_memory():
         left = (await session.send("one")).settled.leaf
         await session.branch(None)
         await session.send("two")
-        nodes = (await session.conversation()).graph.nodes
+        nodes = session._reading.told.graph.nodes
         assert left not in nodes
         assert words(await session.history()) == ["two", "You said: two"]
         assert words([await session.node(left)]) == ["You said: one"]
@@ -239,7 +239,7 @@ async def test_only_the_active_path_is_kept_in_memory():
             "three",
             "You said: three",
         ]
-        assert len((await session.stored()).nodes) > len((await session.conversation()).graph.nodes)
+        assert len((await session.stored()).nodes) > len(session._reading.told.graph.nodes)
         with pytest.raises(UnknownNode):
             await session.node("9.9")
         with pytest.raises(BadSetting, match="residency"):
@@ -267,12 +267,12 @@ async def test_a_refresh_that_finds_nothing_changes_nothing():
         assert await session.refresh()
         await other.send("one")
         assert await session.refresh()
-        before = await session.conversation()
+        before = session._reading.told
         graph, turns = before.graph, list(before.turns)
         store.read = 0
         assert not await session.refresh()
         assert store.read == 0
-        assert (await session.conversation()) is before
+        assert session._reading.told is before
         assert (before.graph, before.turns) == (graph, turns)
         await other.branch(None)  # another leaf
         assert await session.refresh()

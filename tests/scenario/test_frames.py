@@ -107,7 +107,7 @@ async def test_without_anybody_who_compacts_nothing_changes():
         assert not await session.compact()
         assert [frame.id for frame in await session.frames()] == [INITIAL_FRAME]
         assert [settled.outcome for settled in await session.turns()][1] == FrameOpened(
-            "compaction"
+            "compaction", why="the agent has no plugin that compacts, such as Compaction"
         )
 
 

@@ -18,6 +18,7 @@ from everhold.lazy_exports import make_lazy_exports
 if TYPE_CHECKING:
     from everhold.agents.agent import Agent as Agent
     from everhold.agents.builtin_tools import read_attachment as read_attachment
+    from everhold.agents.conversation_handle import ConversationHandle as ConversationHandle
     from everhold.agents.conversation_reader import NodeRef as NodeRef
     from everhold.agents.conversation_reader import ReadView as ReadView
     from everhold.agents.conversation_reader import Snapshot as Snapshot
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from everhold.core.turn import MaxTurnsReached as MaxTurnsReached
     from everhold.core.turn import OptionsConfigured as OptionsConfigured
     from everhold.core.turn import SettledTurn as SettledTurn
+    from everhold.core.turn import StateApplied as StateApplied
     from everhold.core.turn import ToolsRefreshed as ToolsRefreshed
     from everhold.core.turn import TurnAborted as TurnAborted
     from everhold.core.turn import TurnAnswered as TurnAnswered
@@ -104,6 +106,7 @@ _HOMES = {
     "CodeToolResult": "ports.code",
     "Confirm": "core.tool",
     "Deny": "core.tool",
+    "ConversationHandle": "agents.conversation_handle",
     "EnvelopeExport": "agents.envelopes",
     "EnvelopeImport": "agents.envelopes",
     "Event": "agents.events",
@@ -135,6 +138,7 @@ _HOMES = {
     "Role": "core.message",
     "SettledTurn": "core.turn",
     "Snapshot": "agents.conversation_reader",
+    "StateApplied": "core.turn",
     "Stored": "agents.conversation_reader",
     "Subagent": "agents.subagents",
     "Text": "core.message",

@@ -8,6 +8,9 @@ Rules
 
 `TurnReader` follows the turns of expected inputs without reading the conversation before them.
 
+What a host is given is a copy: changing it changes no session. `msgspec.to_builtins` is the
+cheapest deep copy of JSON: 5 ms for 10,000 messages, and `copy.deepcopy` takes 37 ms.
+
 A conversation as data has three forms:
 
 | form | for | has | has not |
@@ -28,14 +31,20 @@ import msgspec
 from msgspec import UNSET
 
 from everhold.agents.agent import Agent
-from everhold.core.codec import JSON
+from everhold.core.codec import JSON, is_same_json
 from everhold.core.conversation import Conversation
 from everhold.core.graph import Graph, Node, NodeKind, extract_text
 from everhold.core.journal import Delivery, pair_replies
 from everhold.core.message import Role
-from everhold.core.session import Head
+from everhold.core.session import Birth, Head
 from everhold.core.tool_registry import ToolManifest, ToolRegistry, ToolRegistryState
-from everhold.core.turn import SettledTurn, TurnAnswered
+from everhold.core.turn import (
+    SettledTurn,
+    StateApplied,
+    TurnAnswered,
+    compute_frame_options,
+    merge_options,
+)
 from everhold.engine.journal_reader import JournalReader, JournalStep
 from everhold.errors import BadSetting, DamagedGraph, UnknownNode
 from everhold.ports.store import Letter, Store
@@ -99,8 +108,11 @@ class TurnReader:
 
 
 def find_last_reply(nodes: Mapping[str, Node], settled: SettledTurn) -> Node | None:
-    """The node of the model's last reply in an answered turn; nodes of plugins may follow it."""
-    node = nodes.get(settled.leaf or "") if isinstance(settled.outcome, TurnAnswered) else None
+    """The node of the model's last reply in an answered turn, or in an applied state; nodes of
+    plugins may follow it.
+    """
+    ended = isinstance(settled.outcome, TurnAnswered | StateApplied)
+    node = nodes.get(settled.leaf or "") if ended else None
     while node is not None and node.role is not Role.ASSISTANT:
         node = nodes.get(node.parent or "")
     return node
@@ -119,6 +131,7 @@ class ConversationReader:
                 "residency", f"must be {RESIDENCY_ALL!r} or {RESIDENCY_PATH!r}, got {residency!r}"
             )
         self.told = Conversation()
+        self.birth: Birth | None = None
         self.head: Head | None = None
         self.steps = [-1]  # the delivery that settled each turn
         self.residency = residency
@@ -131,6 +144,7 @@ class ConversationReader:
         """Read new deliveries; returns whether there were any."""
         record = await self._store.load(self._id, since=self._next)
         before = self.head
+        self.birth = record.birth
         self.head = record.head
         self._letters = record.letters
         fresh = [delivery for delivery in record.deliveries if delivery.n >= self._next]
@@ -215,7 +229,11 @@ def _needs_more(delivery: Delivery, graph: Graph) -> bool:
 
 
 class ReadView(msgspec.Struct, frozen=True):
-    """The messages and the position of a conversation."""
+    """The messages and the position of a conversation.
+
+    `model` and `options` are the effective ones of the current frame: those of the session over
+    those of the agent.
+    """
 
     session_id: str
     agent: str
@@ -228,6 +246,7 @@ class ReadView(msgspec.Struct, frozen=True):
     leaf: str | None
     frame: str
     usage: dict[str, JSON]  # tokens, including a running turn
+    frame_name: str = ""
 
 
 class NodeRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -271,6 +290,8 @@ class Stored(msgspec.Struct, frozen=True):
         0, ()
     )  # the tools that the model got, on the path to the leaf
     plugins: JSON = None  # the plugins there: their fingerprint, and the state of each
+    # what was configured in each frame on the path to the leaf, oldest first; None: unknown
+    frame_options: list[dict[str, JSON]] | None = None
 
     def path(self) -> list[Node]:
         """The nodes from the root to the leaf; raises `DamagedGraph` for missing, duplicate or
@@ -299,7 +320,7 @@ class Stored(msgspec.Struct, frozen=True):
         return msgspec.json.decode(text, type=cls)
 
 
-def build_read_view(session_id: str, agent: Agent, reading: ConversationReader) -> ReadView:
+def build_read_view(session_id: str, agent: Agent | None, reading: ConversationReader) -> ReadView:
     told = reading.told
     graph = told.graph
     settled = [node for node in graph.path(graph.leaf) if node.kind is NodeKind.MESSAGE]
@@ -308,49 +329,53 @@ def build_read_view(session_id: str, agent: Agent, reading: ConversationReader) 
         n for n in graph.path(graph.tip) if n.kind is NodeKind.MESSAGE and n.id not in known
     ]
     return ReadView(
-        **_told(session_id, agent),
+        **_describe(session_id, agent, reading, told),
         messages=[_message(node) for node in settled],
         pending=[_message(node) for node in under_way],
         turns=len(told.turns),
-        last=told.turns[-1] if told.turns else None,
+        last=copy_receipt(told.turns[-1]) if told.turns else None,
         leaf=graph.leaf,
         frame=graph.frame.id,
         usage=told.spent.total.json(),
+        frame_name=graph.frame.name,
     )
 
 
-def build_snapshot(session_id: str, agent: Agent, reading: ConversationReader) -> Snapshot:
+def build_snapshot(session_id: str, agent: Agent | None, reading: ConversationReader) -> Snapshot:
     told = reading.told
     return Snapshot(
-        **_told(session_id, agent),
+        **_describe(session_id, agent, reading, told),
         nodes=[
             NodeRef(node.id, node.parent, node.kind, node.role, node.q)
             for node in told.graph.nodes.values()
         ],
         leaf=told.graph.leaf,
         frames=[msgspec.to_builtins(frame) for frame in told.graph.frames],
-        turns=list(told.turns),
+        turns=[copy_receipt(settled) for settled in told.turns],
         ledger=told.spent.report()["rows"],
     )
 
 
-def build_stored(session_id: str, agent: Agent, told: Conversation) -> Stored:
+def build_stored(
+    session_id: str, agent: Agent | None, reading: ConversationReader, told: Conversation
+) -> Stored:
     """A `Stored` with the nodes of settled turns; those of a running turn are left out."""
     path = told.graph.path(told.graph.leaf)
     pending = {node.id for node in told.graph.path(told.graph.tip)} - {node.id for node in path}
     kept = [node.content for node in path if node.kind is NodeKind.PLUGIN]
     return Stored(
-        **_told(session_id, agent),
+        **_describe(session_id, agent, reading, told),
         nodes=[
-            msgspec.structs.replace(node, q=None)
+            msgspec.structs.replace(node, q=None, content=msgspec.to_builtins(node.content))
             for node in told.graph.nodes.values()
             if node.id not in pending
         ],
         leaf=told.graph.leaf,
-        turns=list(told.turns),
+        turns=[copy_receipt(settled) for settled in told.turns],
         ledger=told.spent.report()["rows"],
         tools=_offered(path),
-        plugins=kept[-1] if kept else None,
+        plugins=msgspec.to_builtins(kept[-1]) if kept else None,
+        frame_options=list_frame_options(told),
     )
 
 
@@ -382,14 +407,69 @@ def plan_apply(path: Sequence[Node], state: Stored) -> tuple[str | None, list[No
     return (path[shared - 1].id if shared else None), wanted[shared:]
 
 
-def _told(session_id: str, agent: Agent) -> dict[str, Any]:
+def has_path(told: Conversation, path: Sequence[Node]) -> bool:
+    """Whether a conversation has all these nodes, with the same content."""
+    mine = told.graph.nodes
+    return all(
+        node.id in mine
+        and (mine[node.id].kind, mine[node.id].role) == (node.kind, node.role)
+        and is_same_json(mine[node.id].content, node.content)
+        for node in path
+    )
+
+
+def read_effective_options(
+    agent: Agent | None, told: Conversation, frame: str | None = None
+) -> dict[str, JSON]:
+    """The options of a frame, by default of the current one, over those of the agent, if it is
+    known. Raises `UnknownFrame`.
+    """
+    graph = told.graph
+    found = graph.frame if frame is None else graph.find_frame(frame)
+    held = compute_frame_options(told.options, told.turns, graph.frames)
+    return _copy(merge_options({} if agent is None else agent.options, held.of(found.id)))
+
+
+def list_frame_options(told: Conversation) -> list[dict[str, JSON]]:
+    """What was configured in each frame on the path to the leaf, oldest first."""
+    graph = told.graph
+    settled = {node.id for node in graph.path(graph.leaf) if node.kind is NodeKind.FRAME}
+    held = compute_frame_options(told.options, told.turns, graph.frames)
+    return [
+        _copy(held.of(frame.id))
+        for frame in graph.frames
+        if frame.id in settled or frame.previous is None
+    ]
+
+
+def copy_node(node: Node) -> Node:
+    """A node whose content is the caller's own."""
+    return msgspec.structs.replace(node, content=msgspec.to_builtins(node.content))
+
+
+def copy_receipt(settled: SettledTurn) -> SettledTurn:
+    """A receipt whose values are the caller's own."""
+    return msgspec.convert(msgspec.to_builtins(settled), SettledTurn)
+
+
+def _copy(options: dict[str, JSON]) -> dict[str, JSON]:
+    copied: dict[str, JSON] = msgspec.to_builtins(options)
+    return copied
+
+
+def _describe(
+    session_id: str, agent: Agent | None, reading: ConversationReader, told: Conversation
+) -> dict[str, Any]:
+    """The session, its agent, and its effective model and options."""
+    options = read_effective_options(agent, told)
+    ref = reading.birth.program if agent is None and reading.birth is not None else ""
     return {
         "session_id": session_id,
-        "agent": agent.ref,
-        "model": agent.model,
-        "options": dict(agent.options),
+        "agent": ref if agent is None else agent.ref,
+        "model": options.get("model", None if agent is None else agent.model),
+        "options": options,
     }
 
 
 def _message(node: Node) -> JSON:
-    return {"id": node.id, "role": node.role, "content": node.content}
+    return {"id": node.id, "role": node.role, "content": msgspec.to_builtins(node.content)}

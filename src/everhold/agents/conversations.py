@@ -8,6 +8,7 @@ import asyncio
 from typing import Any, Final
 
 from everhold.agents.agent import Agent
+from everhold.agents.conversation_handle import ConversationHandle
 from everhold.agents.events import LiveBuffers
 from everhold.agents.session import AgentSession
 from everhold.core.codec import JSON
@@ -51,6 +52,10 @@ class Conversations:
         # the session may have waited for a process that has the agent
         self._engine.sessions.send(known)
         return AgentSession(self._engine, self._buffers, self._fork, agent, known, residency)
+
+    async def read(self, session_id: str, residency: str) -> ConversationHandle:
+        """Open a conversation without its agent; see `Runtime.conversation`."""
+        return await ConversationHandle.open(self._engine, self._buffers, session_id, residency)
 
     async def _known(self, agent: Agent, id: str) -> str | None:
         """The session id, if `id` is a session id and not a key; a fork has no key."""

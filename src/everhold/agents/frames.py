@@ -12,11 +12,12 @@ The options that hold in a frame of a conversation.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from everhold.agents.loop_state import LoopState
 from everhold.core.codec import JSON
-from everhold.core.graph import INITIAL_FRAME, Frame, Graph, Node, NodeKind
+from everhold.core.graph import Frame, Graph, Node, NodeKind
 from everhold.core.message import Role
 from everhold.core.turn import FrameOpened, TurnFailed, TurnOutcome
 from everhold.errors import BadArguments, UnknownNode
@@ -47,26 +48,34 @@ def add_messages(loop: LoopState, messages: list[JSON]) -> None:
         loop.say(Role(one["role"]), None, one["content"])
 
 
+def normalize_messages(given: JSON) -> list[dict[str, JSON]]:
+    """Messages from one text, one message, or a list of them; raises `BadArguments`."""
+    one = isinstance(given, str | Mapping)
+    return [normalize_message(each) for each in ([given] if one else given)]
+
+
 def open_frame(loop: LoopState, name: str, reason: str, messages: list[JSON]) -> str | None:
-    """Open a frame that begins with these messages. Returns its id, or None if that frame is the
-    current one.
+    """Open a frame that begins with these messages. Returns its id, or None if `why_not_opened`
+    has a reason.
     """
     current = loop.graph.frame
-    if not name.strip() or name in (current.id, _name(loop, current)):
+    if why_not_opened(current, name):
         return None
     node = loop.add(Node("", None, NodeKind.FRAME, content={"reason": reason, "name": name}))
     for one in messages:
         loop.say(Role(one["role"]), None, one["content"])
     loop.models.context = 0
-    loop.tell("after_frame", Frame(node.id, reason, current.id))
+    loop.tell("after_frame", Frame(node.id, reason, current.id, name))
     return node.id
 
 
-def _name(loop: LoopState, frame: Frame) -> str:
-    if frame.id == INITIAL_FRAME:
-        return INITIAL_FRAME
-    content: Any = loop.graph.nodes[frame.id].content
-    return str(content.get("name", frame.id))
+def why_not_opened(current: Frame, name: str) -> str:
+    """Why no frame of this name can be opened; empty if it can."""
+    if not name.strip():
+        return "the name of a frame must not be blank"
+    if name in (current.id, current.name):
+        return f"{current.name!r} is the current frame"
+    return ""
 
 
 async def compact_frame(loop: LoopState, instructions: str = "") -> str | None:
@@ -95,11 +104,10 @@ async def run_frame_command(loop: LoopState, given: dict[str, JSON]) -> TurnOutc
     """Run a frame command that a caller sent: `compact`, `reset` or `continue_as`."""
     reason = str(given["do"])
     if reason == "compact":
-        return FrameOpened(
-            "compaction", await compact_frame(loop, str(given.get("instructions") or ""))
-        )
+        opened = await compact_frame(loop, str(given.get("instructions") or ""))
+        return FrameOpened("compaction", opened, "" if opened else _why_not_compacted(loop))
     try:
-        seed = [normalize_message(each) for each in given.get("messages") or []]
+        seed = normalize_messages(given.get("messages") or [])
     except BadArguments as error:
         return TurnFailed(str(error), error.code)
     name = (
@@ -107,10 +115,19 @@ async def run_frame_command(loop: LoopState, given: dict[str, JSON]) -> TurnOutc
         if reason == "continue_as"
         else f"reset-{loop.turn}.{loop.ordinal}"
     )
+    why = why_not_opened(loop.graph.frame, name)
     opened = open_frame(loop, name, reason, seed)
     if reason == "reset":
         loop.plugged.reset()
-    return FrameOpened(reason, opened)
+    return FrameOpened(reason, opened, why)
+
+
+def _why_not_compacted(loop: LoopState) -> str:
+    if "before_compact" not in loop.hooks:
+        return "the agent has no plugin that compacts, such as Compaction"
+    if not loop.graph.messages():
+        return "the current frame has no messages"
+    return "no plugin has a shorter beginning for the current frame"
 
 
 def find_nth_message(graph: Graph, count: int) -> str:

@@ -23,7 +23,12 @@ import msgspec
 
 from everhold.agents import frames
 from everhold.agents.loop_state import AgentDefinition, HeardInput
-from everhold.agents.model_calls import ModelCalls, parse_model_reply, parse_prompt_layer
+from everhold.agents.model_calls import (
+    ModelCalls,
+    check_options,
+    parse_model_reply,
+    parse_prompt_layer,
+)
 from everhold.agents.plugin_host import Decision, GuardedContext, PluginHost, decode_decisions
 from everhold.agents.tool_calls import Toolbox
 from everhold.agents.tool_selection import SourcedTools
@@ -39,6 +44,7 @@ from everhold.core.turn import (
     FrameOptions,
     OptionsConfigured,
     SettledTurn,
+    StateApplied,
     ToolsRefreshed,
     TurnAnswered,
     TurnCancelled,
@@ -354,13 +360,30 @@ class AgentLoop:
         """
         to = said.get("to")
         nodes = parse_nodes(said.get("nodes"))
+        wanted = [check_options(options) for options in said.get("options") or ()]
         self.graph.move(to)
         if not nodes:
             self.ctx.note(leaf=to)
         for node in nodes:
             self.add(Node("", None, node.kind, node.role, None, node.content))
         self._restore()
-        return TurnAnswered()
+        before = self.options.of(self.graph.frame.id)
+        changed = {
+            frame.id: options
+            for frame, options in zip(self.graph.frames, wanted, strict=False)
+            if options != self.options.of(frame.id)
+        }
+        for frame, options in changed.items():
+            self.options.set(frame, options)
+        if self.options.of(self.graph.frame.id) != before:
+            self.tell("after_config", before, self.options.of(self.graph.frame.id))
+        return StateApplied(
+            str(said.get("source", "")),
+            len(nodes),
+            said.get("verified") is True,
+            said.get("by"),
+            changed,
+        )
 
     # ---- plugins
 

@@ -18,36 +18,29 @@ from typing import Any
 import msgspec
 
 from everhold.agents.agent import Agent
+from everhold.agents.conversation_handle import ConversationHandle
 from everhold.agents.conversation_reader import (
     RESIDENCY_ALL,
     ConversationReader,
-    ReadView,
-    Snapshot,
     Stored,
     TurnReader,
-    build_read_view,
-    build_snapshot,
-    build_stored,
+    copy_receipt,
+    has_path,
+    list_frame_options,
     plan_apply,
 )
 from everhold.agents.envelopes import read_conversation
-from everhold.agents.events import Event, EventKind, EventStream, LiveBuffers
-from everhold.agents.frames import normalize_message
+from everhold.agents.events import Event, EventKind, LiveBuffers
+from everhold.agents.frames import normalize_messages
 from everhold.agents.inputs import (
     NEXT_TURN,
     BusyPolicy,
-    InputStatus,
-    cancel_intake_items,
-    cancel_items_from,
     check_input_key,
     check_moment,
-    enqueue_command,
     enqueue_item,
     has_same_input,
-    list_intake_items,
     parse_boundary,
     parse_busy_policy,
-    read_input_status,
     require_not_ended,
     require_same_input,
 )
@@ -63,31 +56,22 @@ from everhold.agents.subagents import (
 )
 from everhold.core.codec import JSON, is_same_json, to_plain
 from everhold.core.conversation import Conversation
-from everhold.core.graph import Frame, Node, NodeKind, compact_blocks, extract_text, to_blocks
-from everhold.core.intake import (
-    INPUT,
-    IntakeItem,
-    ItemCancellation,
-    ItemKind,
-    ItemState,
-    MergePolicy,
-    Receipt,
-)
-from everhold.core.ledger import Ledger
+from everhold.core.graph import compact_blocks, extract_text, to_blocks
+from everhold.core.intake import IntakeItem, ItemKind, ItemState, MergePolicy, Receipt
 from everhold.core.message import Message, encode_message
 from everhold.core.query import FOR_PEOPLE, Blocked
 from everhold.core.status import Finished, OpenQuery, Paused
-from everhold.core.turn import (
-    FrameOpened,
-    SettledTurn,
-    TurnAnswered,
-    TurnOutcome,
-    compute_frame_options,
-    merge_options,
-)
-from everhold.engine.arguments import check_seconds_arg
+from everhold.core.turn import FrameOpened, SettledTurn, TurnAnswered, TurnOutcome
+from everhold.engine.arguments import check_seconds_arg, parse_by_arg
 from everhold.engine.engine import Engine
-from everhold.errors import BadArguments, KeyConflict, SessionBusy, SessionEnded, TurnWaiting
+from everhold.errors import (
+    BadArguments,
+    KeyConflict,
+    SessionBusy,
+    SessionEnded,
+    TurnWaiting,
+    UnknownSession,
+)
 from everhold.hooks import apply_before_store as kept
 from everhold.ports.program import ForkVerb
 from everhold.stores.envelope import EnvelopeSession
@@ -125,8 +109,8 @@ class Turn(msgspec.Struct, frozen=True):
         return self.outcome.value if isinstance(self.outcome, TurnAnswered) else None
 
 
-class AgentSession:
-    """One conversation. `Runtime.session` makes it."""
+class AgentSession(ConversationHandle):
+    """One conversation with its agent. `Runtime.session` makes it."""
 
     def __init__(
         self,
@@ -137,18 +121,10 @@ class AgentSession:
         session_id: str,
         residency: str = RESIDENCY_ALL,
     ) -> None:
-        self._engine = engine
-        self._buffers = buffers
+        super().__init__(engine, buffers, session_id, residency)
         self._fork = fork
         self.agent = agent
-        self.id = session_id
-        self._reading = ConversationReader(engine.store, session_id, residency)
         self._tail = TurnReader(engine.store, session_id)
-
-    @property
-    def session_id(self) -> str:
-        """The same as `id`; runtime verbs accept a conversation in place of its session."""
-        return self.id
 
     # ---- inputs and turns
 
@@ -270,7 +246,8 @@ class AgentSession:
                 await read.refresh()
                 settled = read.settled(input_id)
                 if settled is not None:
-                    return Turn(self.id, settled.input, settled, text=read.words(input_id))
+                    receipt = copy_receipt(settled)
+                    return Turn(self.id, settled.input, receipt, text=read.words(input_id))
                 open_now, look = await self._asked(input_id, read, queued, said, changes)
                 left = None if deadline is None else deadline - loop.time()
                 if open_now or (left is not None and left <= 0):
@@ -326,7 +303,7 @@ class AgentSession:
             with self._engine.sessions.watched(self.id) as change:
                 turns = (await self._told()).turns
                 if len(turns) >= number:
-                    settled = turns[number - 1]
+                    settled = copy_receipt(turns[number - 1])
                     return Turn(
                         self.id, settled.input, settled, text=self._reading.words(settled.input)
                     )
@@ -372,12 +349,15 @@ class AgentSession:
 
     # ---- frames and their options
 
-    async def compact(self, instructions: str = "", *, id: str | None = None) -> bool:
-        """Ask the plugins for a smaller context; returns whether one was made. Earlier frames stay
-        readable.
+    async def compact(self, instructions: str = "", *, id: str | None = None) -> FrameOpened:
+        """Ask the plugins for a smaller context. The result is true if one was made; else its `why`
+        says why not. Earlier frames stay readable.
         """
         turn = await self._run_command({"do": "compact", "instructions": instructions}, id)
-        return isinstance(turn.outcome, FrameOpened) and turn.outcome.frame is not None
+        if isinstance(turn.outcome, FrameOpened):
+            return turn.outcome
+        why = getattr(turn.outcome, "error", "") or getattr(turn.outcome, "reason", "")
+        return FrameOpened("compaction", None, why or "the command was stopped")
 
     async def reset(self, *, id: str | None = None) -> Turn:
         """Start a new, empty frame. History, usage and options stay; the state of plugins is
@@ -386,12 +366,17 @@ class AgentSession:
         return await self._run_command({"do": "reset"}, id)
 
     async def continue_as(
-        self, frame: str, messages: Sequence[JSON] = (), *, id: str | None = None
+        self,
+        frame: str,
+        messages: str | Mapping[str, JSON] | Sequence[JSON] = (),
+        *,
+        id: str | None = None,
     ) -> Turn:
-        """Continue in a new frame of this name that begins with these messages. The current frame
-        is unchanged.
+        """Continue in a new frame of this name that begins with these messages: a text, a message
+        or several of them. The current frame is unchanged.
         """
-        seed = [normalize_message(each) for each in to_plain(list(messages), "messages")]
+        given = messages if isinstance(messages, str | Mapping) else list(messages)
+        seed: list[JSON] = [*normalize_messages(to_plain(given, "messages"))]
         return await self._run_command({"do": "continue_as", "frame": frame, "messages": seed}, id)
 
     async def configure(
@@ -407,25 +392,6 @@ class AgentSession:
         said: dict[str, JSON] = {"do": "configure", "options": wanted}
         turn = await self._run_command({**said, "everywhere": True} if everywhere else said, id)
         return dict(getattr(turn.outcome, "options", {}))
-
-    async def options(self, frame: str | None = None) -> dict[str, JSON]:
-        """The options of the current frame, or of another one, merged over the agent's."""
-        conversation = await self._told()
-        graph = conversation.graph
-        return merge_options(
-            dict(self.agent.options),
-            compute_frame_options(
-                conversation.options, conversation.turns, graph.frames, frame or graph.frame.id
-            ),
-        )
-
-    async def frames(self) -> list[Frame]:
-        """All frames on the path to the leaf, oldest first."""
-        return list((await self._told()).graph.frames)
-
-    async def messages(self, frame: str | None = None) -> list[JSON]:
-        """The messages of the current frame, or of an earlier one."""
-        return list((await self._told()).graph.messages(frame))
 
     # ---- queued input
 
@@ -478,92 +444,7 @@ class AgentSession:
         )
         return await enqueue_item(self._engine, self.id, item)
 
-    async def command(self, do: str, *, key: str, reason: str = "") -> Receipt:
-        """Queue a command that runs between turns: refresh_tools, reset or compact.
-
-        `cancel_turn` runs at once, on the running turn. The same key is the same command.
-        """
-        return await enqueue_command(
-            self._engine, self.id, do, key=key, reason=reason, reading=self._reading
-        )
-
-    async def intake(self, *, all: bool = False) -> list[IntakeItem]:
-        """Queued items that are not claimed, in order; with `all`, also claimed and ended ones."""
-        return await list_intake_items(self._engine, self.id, all=all)
-
-    async def cancel(self, *names: str, reason: str = "") -> list[ItemCancellation]:
-        """Cancel queued items by id or key. Returns the outcomes in that order; items that have
-        entered stay.
-        """
-        return await cancel_intake_items(self._engine, self.id, names, reason)
-
-    async def cancel_from(self, anchor: str, *, reason: str = "") -> list[ItemCancellation]:
-        """Cancel an item and all items queued after it in its lane; raises `UnknownInput`."""
-        return await cancel_items_from(self._engine, self.id, anchor, reason)
-
-    async def input(self, id: str) -> InputStatus:
-        """The status of an input; raises `UnknownInput`."""
-        return await read_input_status(self._engine, self.id, id, self._reading)
-
-    # ---- reading
-
-    async def history(self) -> list[Node]:
-        """The messages of settled turns, on the path to the leaf."""
-        graph = (await self._told()).graph
-        return [node for node in graph.path(graph.leaf) if node.kind is NodeKind.MESSAGE]
-
-    async def node(self, node_id: str) -> Node:
-        """Any node, also of another branch."""
-        await self._reading.refresh()
-        return await self._reading.node(node_id)
-
-    async def usage(self) -> Ledger:
-        """The usage of the conversation, including a running turn."""
-        return (await self._told()).spent.copy()
-
-    async def turns(self) -> list[SettledTurn]:
-        """The receipts of all settled turns."""
-        return list((await self._told()).turns)
-
-    async def conversation(self) -> Conversation:
-        """The whole conversation, as it is stored."""
-        return await self._told()
-
-    async def refresh(self) -> bool:
-        """Read what other handles and processes have written; returns whether there was anything
-        new.
-        """
-        return await self._reading.refresh()
-
-    def events(self, cursor: str | None = None) -> AsyncGenerator[Event, None]:
-        """The events of the conversation, from the beginning or after a cursor, until the session
-        ends.
-        """
-        return self._watch().events(cursor)
-
     # ---- as data
-
-    async def view(self) -> ReadView:
-        """The conversation for plugins, hosts and people: messages and position."""
-        await self._reading.refresh()
-        return build_read_view(self.id, self.agent, self._reading)
-
-    async def snapshot(self) -> Snapshot:
-        """The conversation for inspection: all nodes by reference and the ledger, without texts."""
-        await self._reading.refresh()
-        return build_snapshot(self.id, self.agent, self._reading)
-
-    async def stored(self, *, fresh: bool = False) -> Stored:
-        """The whole conversation, to apply it to another session. `fresh` reads everything from the
-        store again.
-        """
-        await self._reading.refresh()
-        whole = (
-            await self._reading.whole()
-            if fresh or self._reading.residency != RESIDENCY_ALL
-            else self._reading.told
-        )
-        return build_stored(self.id, self.agent, whole)
 
     async def envelope(self) -> EnvelopeSession:
         """The conversation as a session of fluers: `everhold.stores.pack` encodes it, and
@@ -572,24 +453,54 @@ class AgentSession:
         record = await self._engine.store.load(self.id)
         return await read_conversation(self._engine, record, self.agent)
 
-    async def apply(self, state: Stored, *, id: str | None = None) -> Turn | None:
-        """Move to the state of a stored conversation. The shared beginning stays; the rest is added
-        as a branch.
+    async def apply(
+        self, state: Stored, *, id: str | None = None, by: Mapping[str, JSON] | None = None
+    ) -> Turn | None:
+        """Move to the state of a stored conversation, with its options. The shared beginning stays;
+        the rest is added as a branch.
 
         Nothing is deleted, and usage stays. Returns the receipt, or None if the conversation is in
         that state already. With an `id`, the same call again is the same turn, also concurrently.
+
+        A `Stored` can be written by hand. So the receipt says who applied it (`by`), and whether
+        this store has the conversation that it names, with the same nodes (`verified`).
         """
-        graph = (await self._told()).graph
+        told = await self._told()
+        graph = told.graph
         to, nodes = plan_apply(graph.path(graph.leaf), state)
-        if not nodes and to == graph.leaf:
+        wanted = None if state.frame_options is None else [*map(check_options, state.frame_options)]
+        if not nodes and to == graph.leaf and wanted in (None, list_frame_options(told)):
             return None
         await self._refuse_while_asked()
         input_id = id or _new()
-        said = [msgspec.to_builtins(node) for node in nodes]
-        await self._command({"do": "apply", "id": input_id, "to": to, "nodes": said})
+        said: dict[str, JSON] = {
+            "do": "apply",
+            "id": input_id,
+            "to": to,
+            "nodes": [msgspec.to_builtins(node) for node in nodes],
+            "source": state.session_id,
+            "verified": await self._has_stored(state),
+        }
+        if wanted is not None:
+            said["options"] = wanted
+        if (applied_by := parse_by_arg(by)) is not None:
+            said["by"] = applied_by
+        await self._command(said)
         return await self.turn(input_id)
 
+    async def _has_stored(self, state: Stored) -> bool:
+        """Whether this store has the conversation of a stored state, with the same nodes."""
+        try:
+            record = await self._engine.store.load(state.session_id)
+        except UnknownSession:
+            return False
+        return has_path(Conversation(record.deliveries), state.path())
+
     # ---- internals
+
+    @property
+    def _known_agent(self) -> Agent:
+        return self.agent
 
     def _sibling(self, session_id: str) -> AgentSession:
         """A handle of another conversation with the same agent."""
@@ -601,21 +512,6 @@ class AgentSession:
             session_id,
             self._reading.residency,
         )
-
-    def _watch(self) -> EventStream:
-        """An event stream; live text is buffered from now on."""
-        sessions = self._engine.sessions
-        return EventStream(
-            self._engine.store,
-            self.id,
-            self._buffers.of(self.id),
-            sessions.watched,
-            self._viewed,
-        )
-
-    async def _command(self, said: dict[str, JSON]) -> None:
-        """Signal something else than a plain input to the program; it is stored until received."""
-        await self._engine.signal(self.id, INPUT, said)
 
     async def _run_command(self, said: dict[str, JSON], given_id: str | None) -> Turn:
         """Send a command and wait until it has run. Refused while the turn waits for an answer: the
@@ -631,13 +527,6 @@ class AgentSession:
         turn = await self.turn(input_id)
         _refuse_while_waiting(turn.queries)
         return turn
-
-    async def _viewed(self) -> JSON:
-        return msgspec.to_builtins(await self.view())
-
-    async def _told(self) -> Conversation:
-        await self._reading.refresh()
-        return self._reading.told
 
     def _kept(self, content: InputContent) -> list[JSON]:
         """The content as it is stored, after `before_store`."""

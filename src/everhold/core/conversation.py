@@ -11,6 +11,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.graph import Graph, compact_blocks, to_blocks
+from everhold.core.intake import INPUT
 from everhold.core.journal import Delivery, pair_replies
 from everhold.core.ledger import TURN, Ledger
 from everhold.core.query import Kind, Query
@@ -71,6 +72,13 @@ class Conversation:
     def settled(self, input_id: str) -> SettledTurn | None:
         """The receipt of the turn that handled this input."""
         return self._receipts.get(input_id)
+
+    @property
+    def listens(self) -> bool:
+        """Whether it is a conversation: its program takes inputs, or has added nodes."""
+        return bool(self.graph.nodes) or any(
+            query.kind is Kind.SIGNAL and query.name == INPUT for query in self._asked.values()
+        )
 
     def entered(self, input_id: str) -> bool:
         """Whether the model has received an input; false while it waits for the running turn."""

@@ -23,7 +23,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.message import Role
-from everhold.errors import DamagedGraph, UnknownNode
+from everhold.errors import DamagedGraph, UnknownFrame, UnknownNode
 
 NO_ANSWERS: Final[Mapping[int, JSON]] = MappingProxyType({})
 #: The frame before any node opened one.
@@ -64,11 +64,15 @@ class ModelView(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """A context boundary: where it begins, why, and the frame before it."""
+    """A context boundary: where it begins, why, the frame before it, and its name."""
 
     id: str
     reason: str
     previous: str | None
+    name: str = ""
+
+
+FIRST_FRAME: Final = Frame(INITIAL_FRAME, INITIAL_FRAME, None, INITIAL_FRAME)
 
 
 class Graph:
@@ -137,7 +141,15 @@ class Graph:
         elif node.kind is NodeKind.FRAME:
             content: Any = node.content
             previous = self._frames[-1].id if self._frames else INITIAL_FRAME
-            self._frames.append(Frame(node.id, content["reason"], previous))
+            name = content.get("name")
+            self._frames.append(
+                Frame(
+                    node.id,
+                    content["reason"],
+                    previous,
+                    name if isinstance(name, str) else node.id,
+                )
+            )
             self._begins = len(self._messages)
 
     # ---- reading
@@ -182,12 +194,25 @@ class Graph:
     @property
     def frame(self) -> Frame:
         """The current frame."""
-        return self._frames[-1] if self._frames else Frame(INITIAL_FRAME, INITIAL_FRAME, None)
+        return self._frames[-1] if self._frames else FIRST_FRAME
 
     @property
     def frames(self) -> list[Frame]:
         """All frames on the path to the tip, oldest first."""
-        return [Frame(INITIAL_FRAME, INITIAL_FRAME, None), *self._frames]
+        return [FIRST_FRAME, *self._frames]
+
+    def find_frame(self, named: str) -> Frame:
+        """The frame on the path to the tip with this id or name, the newest if several have the
+        name; raises `UnknownFrame`.
+        """
+        frames = self.frames
+        for frame in frames:
+            if frame.id == named:
+                return frame
+        for frame in reversed(frames):
+            if frame.name == named:
+                return frame
+        raise UnknownFrame(named, [frame.name for frame in frames])
 
     def hidden(self) -> list[Node]:
         """The nodes outside the path to the leaf."""

@@ -58,10 +58,16 @@ class TurnAborted(msgspec.Struct, frozen=True, omit_defaults=True, tag="aborted"
 
 
 class FrameOpened(msgspec.Struct, frozen=True, omit_defaults=True, tag="framed"):
-    """No message: a new frame was opened, or none if that was not necessary."""
+    """No message: a new frame was opened, or none; then `why` says why not. False without a
+    frame.
+    """
 
     reason: str
     frame: str | None = None
+    why: str = ""
+
+    def __bool__(self) -> bool:
+        return self.frame is not None
 
 
 class OptionsConfigured(msgspec.Struct, frozen=True, omit_defaults=True, tag="configured"):
@@ -80,6 +86,20 @@ class ToolsRefreshed(msgspec.Struct, frozen=True, omit_defaults=True, tag="refre
     unreached: list[str] = []  # the sources that failed, each with its error
 
 
+class StateApplied(msgspec.Struct, frozen=True, omit_defaults=True, tag="applied"):
+    """No message: the state of another conversation was applied.
+
+    `verified` says whether that conversation was in the same store and had these nodes. `by` is
+    who applied the state.
+    """
+
+    source: str
+    nodes: int  # the number of added nodes
+    verified: bool = False
+    by: JSON = None
+    options: dict[str, dict[str, JSON]] = {}  # the options that were set, by frame
+
+
 #: How a turn ended.
 TurnOutcome = (
     TurnAnswered
@@ -90,6 +110,7 @@ TurnOutcome = (
     | FrameOpened
     | OptionsConfigured
     | ToolsRefreshed
+    | StateApplied
 )
 
 
@@ -132,9 +153,9 @@ class FrameOptions:
 
 
 def compute_frame_options(
-    first: dict[str, JSON], turns: Sequence[SettledTurn], frames: Iterable[Frame], frame: str
-) -> dict[str, JSON]:
-    """The options of a frame, from the first options of a conversation and its receipts."""
+    first: dict[str, JSON], turns: Sequence[SettledTurn], frames: Iterable[Frame]
+) -> FrameOptions:
+    """The options of all frames, from the first options of a conversation and its receipts."""
     options = FrameOptions()
     options.set(INITIAL_FRAME, first)
     opened = [(_turn(one.id), one) for one in frames if one.previous is not None]
@@ -148,7 +169,12 @@ def compute_frame_options(
                 settled.outcome.options,
                 everywhere=settled.outcome.everywhere,
             )
-    return options.of(frame)
+        elif isinstance(settled.outcome, StateApplied):
+            for name, applied in settled.outcome.options.items():
+                options.set(name, applied)
+    for _, one in opened:  # by the running turn
+        options.opened(one.id, one.previous or INITIAL_FRAME)
+    return options
 
 
 def _turn(node_id: str) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.budget import Budget
-from everhold.core.codec import to_plain
+from everhold.core.codec import JSON, to_plain
 from everhold.core.intake import INPUT
 from everhold.core.query import Kind, Usage
 from everhold.core.schema import NonNegativeInt, Seconds, describe_misfit, fits_type
@@ -144,6 +144,11 @@ def check_mapping_arg(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise BadArguments(name, f"a value of type {type(given).__name__} is not a mapping")
     return dict(given)
+
+
+def parse_by_arg(given: Mapping[str, JSON] | None) -> dict[str, JSON] | None:
+    """Who acts, as plain JSON."""
+    return None if given is None else dict(to_plain(check_mapping_arg("by", given), "by"))
 
 
 def check_limit_arg(given: int) -> int:

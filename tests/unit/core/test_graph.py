@@ -121,7 +121,7 @@ def test_a_frame_begins_a_new_context_and_the_old_one_stays_readable():
     graph = chain("1.0", "1.1")
     graph.add(Node("2.0", "1.1", NodeKind.FRAME, content={"reason": "compaction"}))
     graph.add(said("2.1", "2.0", "in short"))
-    assert graph.frame == Frame("2.0", "compaction", INITIAL_FRAME)
+    assert graph.frame == Frame("2.0", "compaction", INITIAL_FRAME, "2.0")
     assert words(graph.messages()) == ["in short"]
     assert words(graph.messages(INITIAL_FRAME)) == ["words of 1.0", "words of 1.1"]
     assert words(graph.messages("2.0")) == ["in short"]
@@ -131,7 +131,7 @@ def test_a_frame_begins_a_new_context_and_the_old_one_stays_readable():
 
 
 def test_before_any_frame_there_is_the_initial_one():
-    assert Graph().frame == Frame(INITIAL_FRAME, INITIAL_FRAME, None)
+    assert Graph().frame == Frame(INITIAL_FRAME, INITIAL_FRAME, None, INITIAL_FRAME)
 
 
 def test_a_view_shows_what_was_to_be_seen_at_its_leaf():

@@ -41,15 +41,14 @@ def test_receipts_tell_what_holds():
         SettledTurn(2, "b", TurnAnswered()),
         SettledTurn(3, "c", OptionsConfigured({"a": 2}, "2.0")),
     ]
-    assert compute_frame_options({}, turns, frames, "2.0") == {"a": 2}
-    assert compute_frame_options({}, turns, frames, INITIAL_FRAME) == {"a": 1}
+    assert compute_frame_options({}, turns, frames).of("2.0") == {"a": 2}
+    assert compute_frame_options({}, turns, frames).of(INITIAL_FRAME) == {"a": 1}
     assert (
         compute_frame_options(
             {},
             [*turns, SettledTurn(4, "d", OptionsConfigured({}, "2.0", True))],
             frames,
-            INITIAL_FRAME,
-        )
+        ).of(INITIAL_FRAME)
         == {}
     )
 
@@ -57,7 +56,7 @@ def test_receipts_tell_what_holds():
 def test_what_a_session_was_given_when_it_began_holds_until_it_is_changed():
     """Row 4: frames that come later inherit it."""
     frames = [Frame(INITIAL_FRAME, INITIAL_FRAME, None), Frame("1.0", "reset", INITIAL_FRAME)]
-    assert compute_frame_options(
-        {"a": 1}, [SettledTurn(1, "x", TurnAnswered())], frames, "1.0"
+    assert compute_frame_options({"a": 1}, [SettledTurn(1, "x", TurnAnswered())], frames).of(
+        "1.0"
     ) == {"a": 1}
-    assert compute_frame_options({"a": 1}, [], frames[:1], INITIAL_FRAME) == {"a": 1}
+    assert compute_frame_options({"a": 1}, [], frames[:1]).of(INITIAL_FRAME) == {"a": 1}
