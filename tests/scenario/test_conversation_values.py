@@ -61,7 +61,7 @@ async def test_a_frame_is_found_by_its_name(where):
         assert texts(await session.messages("planner")) == ["Plan again."]
         assert texts(await session.messages("worker")) == ["Work.", "Hard."]
         for verb in (session.messages, session.options):
-            with pytest.raises(UnknownFrame, match="no frame 'nonsense'.*'worker'") as refused:
+            with pytest.raises(UnknownFrame, match=r"no frame 'nonsense'.*'worker'") as refused:
                 await verb("nonsense")
             assert refused.value.code == "unknown_frame"
 
