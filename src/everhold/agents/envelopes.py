@@ -213,7 +213,7 @@ class _EnvelopeWriter:
         self._told = told
         self._path = graph.path(graph.leaf)
         frames = list_frames(self._path)
-        self._options = compute_frame_options(told.options, told.turns, frames, frames[-1].id)
+        self._options = compute_frame_options(told.options, told.turns, frames).of(frames[-1].id)
         imported = [
             one for one in told.turns if one.input in (MESSAGES_INPUT, MESSAGES_AFTER_SYSTEM_INPUT)
         ]
