@@ -389,6 +389,7 @@ class BlockingEnvelopes:
         source: EnvelopeSource,
         *,
         agent: Agent | None = None,
+        models: Mapping[str, str] | None = None,
         existing: str = "refuse",
         invalid: str = "refuse",
         progress: ProgressCallback | None = None,

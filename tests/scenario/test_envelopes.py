@@ -22,6 +22,7 @@ from everhold.agents import (
     system,
     user,
 )
+from everhold.agents.envelopes import fluers
 from everhold.errors import BadSetting, KeyConflict, KeyDeleted, NotAnAgent
 from everhold.stores import (
     BadEnvelopes,
@@ -153,10 +154,21 @@ async def test_max_turns_of_an_envelope_hold(path):
         assert len(ASKED) == 3  # the last one asks for an answer without tools
 
 
+async def test_a_model_may_be_renamed(path):
+    """FL18: names of models that mean nothing here are replaced, for what is asked from now on."""
+    async with opened(path, llm=replies) as runtime:
+        done = await runtime.envelopes.import_(FULL, models={"openai:gpt-4o": "anthropic:x"})
+        session = await runtime.session(fluers, NAME)
+        await session.send("now")
+
+        assert done.models == ["anthropic:x"]
+        assert ASKED[0].options["model"] == "anthropic:x"
+        assert (await session.envelope()).model == "anthropic:x"
+        assert (await runtime.envelopes.import_(FULL)).existing == done.sessions
+
+
 async def test_without_an_agent_a_default_one_holds_it(path):
     """FL3: the session can be opened with the default agent, by its reference too."""
-    from everhold.agents.envelopes import fluers
-
     async with opened(path, llm=replies) as runtime:
         made = await runtime.envelopes.import_(FULL)
         (row,) = await runtime.sessions()
@@ -219,7 +231,7 @@ async def test_the_model_gets_a_result_for_every_call(path):
     """FL5: a call that fluers never finished has a result that says so, at its place."""
     async with opened(path, llm=replies) as runtime:
         await runtime.envelopes.import_(ROUND_TRIPS["a call without a result, and then more"])
-        session = await runtime.session(everhold.agents.envelopes.fluers, NAME)
+        session = await runtime.session(fluers, NAME)
         await session.send("now")
 
         roles = [one["role"] for one in ASKED[0].messages]
@@ -442,7 +454,7 @@ async def test_what_is_not_on_the_path_is_left_out(path):
     """FL16: other branches, earlier frames and a running turn are said, not written."""
     async with opened(path, llm=replies) as runtime:
         await runtime.envelopes.import_(FULL)
-        session = await runtime.session(everhold.agents.envelopes.fluers, NAME)
+        session = await runtime.session(fluers, NAME)
         await session.send("one")
         leaf = (await session.conversation()).graph.leaf
         await session.send("two")

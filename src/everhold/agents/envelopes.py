@@ -55,6 +55,7 @@ from everhold.core.message import (
 from everhold.core.session import Birth, SessionId
 from everhold.core.turn import compute_frame_options
 from everhold.engine.accept import Signal
+from everhold.engine.arguments import MAX_METADATA_CHARS, check_text_map_arg
 from everhold.engine.engine import Engine
 from everhold.engine.session_lookup import SessionHandle, SessionRef, resolve_session_id
 from everhold.errors import (
@@ -118,6 +119,7 @@ class EnvelopeImport(msgspec.Struct, frozen=True):
     existing: dict[str, SessionId]  # were imported before, and were not changed
     skipped: list[str]  # exist here with other content, or were deleted
     invalid: list[InvalidEnvelope]
+    models: list[str] = []  # that the imported sessions will ask
 
 
 class EnvelopeExport(msgspec.Struct, frozen=True):
@@ -135,11 +137,13 @@ def digest_envelope(session: EnvelopeSession) -> str:
     return sha256(codec.dumps(pack(session)).encode()).hexdigest()[:32]
 
 
-def plan_signals(session: EnvelopeSession) -> list[Signal]:
-    """The commands that bring a new conversation to the state of an envelope."""
+def plan_signals(session: EnvelopeSession, models: Mapping[str, str]) -> list[Signal]:
+    """The commands that bring a new conversation to the state of an envelope. `models` renames
+    models.
+    """
     options: dict[str, JSON] = {}
     if session.model:
-        options["model"] = session.model
+        options["model"] = models.get(session.model, session.model)
     if session.max_turns:
         fits = session.max_turns <= _LARGEST
         options["max_turns"] = session.max_turns if fits else _LARGEST - 1
@@ -388,6 +392,7 @@ class Envelopes:
         source: EnvelopeSource,
         *,
         agent: Agent | None = None,
+        models: Mapping[str, str] | None = None,
         existing: str = "refuse",
         invalid: str = "refuse",
         progress: ProgressCallback | None = None,
@@ -396,7 +401,8 @@ class Envelopes:
 
         `source` is a directory of `<uuid>.json` files, one such file, an adapter, or an
         `EnvelopeSession`. `agent` holds the conversations; by default one without tools, which is
-        `everhold.agents.envelopes:fluers`. Raises before anything changes: the error of a single
+        `everhold.agents.envelopes:fluers`. `models` renames models, as in `{"gpt-4o":
+        "openai:gpt-4o"}`. Raises before anything changes: the error of a single
         envelope, `BadEnvelopes` for several, and `KeyConflict` or `KeyDeleted` for a UUID that was
         used for something else. `invalid="skip"` and `existing="skip"` leave those out instead.
         """
@@ -410,7 +416,13 @@ class Envelopes:
             raise _make_refusal(checked, len(reader.names))
         holder = fluers if agent is None else agent
         self._programs.add(holder)
+        for known in checked.existing.values():
+            record = await self._store.load(known, since=-1)
+            if record.birth.program == holder.ref and is_import_unfinished(record):
+                await self._engine.move(known)
+        renamed = check_text_map_arg("models", models, MAX_METADATA_CHARS)
         made: dict[str, SessionId] = {}
+        asked: set[str] = set()
         for count, (name, digest) in enumerate(checked.digests.items()):
             if progress is not None:
                 progress(count, len(checked.digests))
@@ -418,8 +430,9 @@ class Envelopes:
             if digest_envelope(session) != digest:
                 raise BadEnvelopes(name, "it was changed during the import")
             made[str(session.id)] = await self._engine.complete(
-                self._import_one(session, holder, digest)
+                self._import_one(session, holder, digest, renamed)
             )
+            asked.add(renamed.get(session.model, session.model))
         if progress is not None:
             progress(len(checked.digests), len(checked.digests))
         return EnvelopeImport(
@@ -427,6 +440,7 @@ class Envelopes:
             checked.existing,
             checked.skipped,
             [InvalidEnvelope(name, str(one), one.code) for name, one in checked.invalid.items()],
+            sorted(asked - {""}),
         )
 
     async def export(
@@ -529,10 +543,12 @@ class Envelopes:
             raise conflict
         return SessionId(found)
 
-    async def _import_one(self, session: EnvelopeSession, agent: Agent, digest: str) -> SessionId:
+    async def _import_one(
+        self, session: EnvelopeSession, agent: Agent, digest: str, models: Mapping[str, str]
+    ) -> SessionId:
         birth = self._plan_birth(session, agent, digest)
         try:
-            await self._engine.accept(birth, plan_signals(session))
+            await self._engine.accept(birth, plan_signals(session, models))
         except KeyConflict:  # another process has imported it since it was checked
             known = await self._find(session, agent, digest)
             if known is None:
@@ -544,8 +560,24 @@ class Envelopes:
 
 async def read_conversation(engine: Engine, record: SessionRecord, agent: Agent) -> EnvelopeSession:
     """The conversation of a session as a session of fluers."""
+    if is_import_unfinished(record):
+        await engine.move(record.birth.id)
+        record = await engine.store.load(record.birth.id)
     queued = await engine.store.intake(record.birth.id, lambda intake: len(intake.waiting()))
     return make_envelope(record.birth, agent, Conversation(record.deliveries), queued)
+
+
+def is_import_unfinished(record: SessionRecord) -> bool:
+    """Whether the process that imported a session died before the conversation took in what the
+    commit holds.
+    """
+    commands = (OPTIONS_INPUT, MESSAGES_INPUT, MESSAGES_AFTER_SYSTEM_INPUT)
+    return any(
+        letter.kind == "signal"
+        and isinstance(letter.body["value"], dict)
+        and letter.body["value"].get("id") in commands
+        for letter in record.letters
+    )
 
 
 class _CheckedEnvelopes:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from everhold.cli.candidates import complete_agents, complete_sessions
-from everhold.cli.context import CommandRuntime, at_terminal, describe_user, resolve_program
+from everhold.cli.context import CommandRuntime, at_terminal, describe_user, resolve_agent
 from everhold.cli.options import (
     AnswerOptions,
     add_answer_options,
@@ -36,12 +36,10 @@ from everhold.cli.output import (
     strip_controls,
 )
 from everhold.core.query import MODEL_KINDS
-from everhold.errors import NotAnAgent
 from everhold.wire import ExitCode
 
 if TYPE_CHECKING:
     from everhold.agents import Turn
-    from everhold.agents.agent import Agent
     from everhold.agents.events import Event
     from everhold.blocking import BlockingSession
     from everhold.core.codec import JSON
@@ -84,7 +82,7 @@ def chat_(
     \b
     everhold chat support.py:support --session ana --model anthropic:claude-sonnet-4-6
     """
-    found = _find_agent(database, agent)
+    found = resolve_agent(database, agent)
     name = name or f"chat-{secrets.token_hex(4)}"
     with open_moving_runtime(database, answerer, creates=True) as opened:
         session = opened.runtime.session(found, name, again=again)
@@ -101,19 +99,6 @@ def _format_options(answerer: AnswerOptions) -> str:
     return "".join(
         f" {option} {shlex.quote(value)}" for option, value in given.items() if value is not None
     )
-
-
-def _find_agent(database: str | None, name: str) -> Agent:
-    from everhold.agents.agent import Agent
-
-    found = resolve_program(database, name)
-    if not isinstance(found, Agent):
-        needed = [
-            one.name for one in found.signature.parameters.values() if one.default is one.empty
-        ]
-        command = [shlex.quote(name), *(f"{one}=…" for one in needed)]
-        raise NotAnAgent(name, f"Run it: everhold run {' '.join(command)}")
-    return found
 
 
 # ---- without a terminal

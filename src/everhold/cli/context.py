@@ -18,10 +18,18 @@ import click
 
 from everhold.cli.candidates import suggest_reference
 from everhold.cli.output import get_stdout
-from everhold.errors import BadSetting, EverholdError, NotAllowed, StoreUnavailable, UnknownProgram
+from everhold.errors import (
+    BadSetting,
+    EverholdError,
+    NotAllowed,
+    NotAnAgent,
+    StoreUnavailable,
+    UnknownProgram,
+)
 from everhold.portability import HAS_OWNERS
 
 if TYPE_CHECKING:
+    from everhold.agents.agent import Agent
     from everhold.blocking import BlockingRuntime
     from everhold.core.codec import JSON
     from everhold.models import AnswererSpec
@@ -193,6 +201,20 @@ def resolve_program(database: str | None, name: str) -> Program[Any, Any]:
             )
             error.hint = suggest_reference(name, Path.cwd()) or error.hint + own
         raise
+
+
+def resolve_agent(database: str | None, name: str) -> Agent:
+    """The agent of this name or reference; raises `NotAnAgent`."""
+    from everhold.agents.agent import Agent
+
+    found: Any = resolve_program(database, name)
+    if not isinstance(found, Agent):
+        needed = [
+            one.name for one in found.signature.parameters.values() if one.default is one.empty
+        ]
+        command = [shlex.quote(name), *(f"{one}=…" for one in needed)]
+        raise NotAnAgent(name, f"Run it: everhold run {' '.join(command)}")
+    return found
 
 
 def load_settings(database: str | None) -> Settings:

@@ -1,5 +1,5 @@
 """The commands `export`, `import` and `check`: files of sessions, sessions as tests, data of
-algocline, and replaying sessions with the present code.
+algocline, sessions of fluers, and replaying sessions with the present code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from everhold.cli.candidates import complete_files, complete_folders
+from everhold.cli.candidates import complete_agents, complete_files, complete_folders
 from everhold.cli.context import (
     SHORT_ID_LENGTH,
     CommandRuntime,
@@ -20,6 +20,7 @@ from everhold.cli.context import (
     open_command_runtime,
     override_hint,
 )
+from everhold.cli.envelopes import export_fluers_sessions, import_fluers_sessions
 from everhold.cli.options import (
     add_common_options,
     label_option,
@@ -219,6 +220,12 @@ _ARGUMENTS_HINT = "To keep the arguments of programs: everhold export --redact -
 @state_option("Instead of naming sessions: all in this state.")
 @program_option
 @label_option
+@click.option(
+    "--fluers",
+    "to_fluers",
+    is_flag=True,
+    help="Write conversations as sessions of fluers, to a directory, a .json file or a database.",
+)
 @click.option("--values", is_flag=True, help="Also write the durable values that they used.")
 @click.option(
     "--redact",
@@ -243,6 +250,7 @@ def export_(
     states: tuple[str, ...],
     program: str | None,
     labels: tuple[str, ...],
+    to_fluers: bool,
     values: bool,
     redact: bool,
     keep_arguments: bool,
@@ -259,7 +267,13 @@ def export_(
     everhold export refund-7 -o refund.jsonl
     everhold export --state failed --redact -o failed.jsonl
     everhold export refund-7 --as-test tests
+    everhold export chat-7 --fluers -o ~/.fluers/sessions
     """
+    if to_fluers:
+        others = (folder, states, program, labels, values, redact, keep_arguments, parts)
+        if any(others):
+            raise make_usage_error("--fluers can only be combined with SESSION and --out")
+        return export_fluers_sessions(sessions, file or "-", database=database, as_json=as_json)
     if (file is None) == (folder is None):
         raise make_usage_error("name where to write: --out FILE, or --as-test FOLDER")
     _refuse_both(sessions, states, program, labels)
@@ -328,6 +342,33 @@ def _export_test(opened: CommandRuntime, ids: list[str], folder: str, as_json: b
     help="Instead of a file: import the values and cards of an algocline home.",
 )
 @click.option(
+    "--fluers",
+    "fluers_home",
+    metavar="WHERE",
+    shell_complete=complete_folders,
+    help="Instead of a file: import the sessions of fluers in this directory, .json file, .db file"
+    " or postgresql:// database.",
+)
+@click.option(
+    "--agent",
+    metavar="AGENT",
+    shell_complete=complete_agents,
+    help="With --fluers: the agent that holds the conversations. Default: one without tools.",
+)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="With --fluers: a model of fluers, and its name here, such as"
+    " gpt-4o=openai:gpt-4o. May be repeated.",
+)
+@click.option(
+    "--skip-invalid",
+    is_flag=True,
+    help="With --fluers: skip invalid sessions, instead of refusing all.",
+)
+@click.option(
     "--dry-run", is_flag=True, help="With --algocline: only print what would be imported."
 )
 @add_common_options
@@ -335,6 +376,10 @@ def import_(
     file: str | None,
     skip: bool,
     home: str | None,
+    fluers_home: str | None,
+    agent: str | None,
+    models: tuple[str, ...],
+    skip_invalid: bool,
     dry_run: bool,
     database: str | None,
     as_json: bool,
@@ -343,8 +388,22 @@ def import_(
 
     FILE may be - for standard input.
     """
-    if (file is None) == (home is None):
-        raise make_usage_error("name what to import: FILE, or --algocline FOLDER")
+    if sum(one is not None for one in (file, home, fluers_home)) != 1:
+        raise make_usage_error("name what to import: FILE, --algocline FOLDER, or --fluers WHERE")
+    if fluers_home is not None:
+        if dry_run:
+            raise make_usage_error("--dry-run needs --algocline")
+        return import_fluers_sessions(
+            fluers_home,
+            agent,
+            models=models,
+            skip=skip,
+            skip_invalid=skip_invalid,
+            database=database,
+            as_json=as_json,
+        )
+    if agent is not None or models or skip_invalid:
+        raise make_usage_error("--agent, --model and --skip-invalid need --fluers")
     if home is not None:
         if skip:
             raise make_usage_error("--skip is for files; --algocline always skips what exists")
