@@ -357,7 +357,11 @@ async def _checked(
         raise _decode_error(lines) or StoreUnavailable(
             source, _last_line(stderr) or f"the check process exited with {process.returncode}"
         )
-    return _decode_report(lines, source, seed)
+    first, *rows = lines
+    redacted = msgspec.json.decode(first, type=dict[str, list[str]])["redacted"]
+    checked = [msgspec.json.decode(line, type=SessionCheck) for line in rows]
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return CheckReport(source, checked, redacted, python, seed)
 
 
 async def _run_request(
@@ -394,15 +398,6 @@ def _decode_error(lines: list[bytes]) -> EverholdError | None:
         return leaf(**{name: fact for name, fact in found["facts"].items() if name in names})
     except (IndexError, KeyError, StopIteration, TypeError, msgspec.MsgspecError):
         return None
-
-
-def _decode_report(reply: list[bytes], source: str, seed: int) -> CheckReport:
-    """The report of the check process: a line for the source, then one for each session."""
-    first, *lines = reply
-    redacted = msgspec.json.decode(first, type=dict[str, list[str]])["redacted"]
-    checked = [msgspec.json.decode(line, type=SessionCheck) for line in lines]
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return CheckReport(source, checked, redacted, python, seed)
 
 
 def _last_line(text: bytes) -> str:

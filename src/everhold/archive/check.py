@@ -108,7 +108,9 @@ def check_session(
         )
 
     try:
-        strict = _strict(record, host)
+        execution = host.begin(record.birth, record.head.metrics.copy())
+        execution.drop()
+        strict = bool(execution.program.strict)
         # from the last restart only, as a resume would replay it
         for played in replay_session(record, host, to=record.head.n):
             pairs = [pair for pair in played.reworded if not redacted or _differ(*pair)]
@@ -129,13 +131,6 @@ def check_session(
     except (Exception, SystemExit) as error:
         return verdict("error", **_describe_error(error))
     return verdict("reworded" if changed else "ok")
-
-
-def _strict(record: SessionRecord, host: ProgramHost) -> bool:
-    """Whether the program is declared `strict`. Raises if it is not here."""
-    execution = host.begin(record.birth, record.head.metrics.copy())
-    execution.drop()
-    return bool(execution.program.strict)
 
 
 def _differ(old: Query, new: Query) -> bool:

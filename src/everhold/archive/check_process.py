@@ -91,18 +91,22 @@ def _exported(reader: ExportReader, wanted: CheckRequest) -> Iterator[SessionRec
         if item.opening.forked:
             known[item.birth.id] = record.deliveries
         if left is None:
-            if _fits(item, wanted):
+            program = wanted.program
+            if (
+                (not wanted.state or item.head.state in wanted.state)
+                and (program is None or f":{item.birth.program}".endswith(f":{program}"))
+                and wanted.labels.items() <= item.birth.labels.items()
+            ):
                 yield record
-        elif named := {name for name in left if _is_named(name, item)}:
+        elif named := {
+            name
+            for name in left
+            if name == item.birth.key or (name != "" and item.birth.id.startswith(name))
+        }:
             left -= named
             yield record
     for session_id in sorted(left or ()):
         raise UnknownSession(session_id, wanted.file)
-
-
-def _is_named(name: str, item: SessionExport) -> bool:
-    """Whether a name is the id, a prefix of the id, or the key of this session."""
-    return name == item.birth.key or (name != "" and item.birth.id.startswith(name))
 
 
 def _record(item: SessionExport, known: dict[str, list[Delivery]]) -> SessionRecord:
@@ -116,16 +120,6 @@ def _record(item: SessionExport, known: dict[str, list[Delivery]]) -> SessionRec
     head = Head(0, line.revision, line.state, line.n, 0, line.due_at, line.updated_at, line.metrics)
     effects = [Effect(effect.q, "", effect.since) for effect in item.effects]
     return SessionRecord(birth, head, deliveries, item.letters, effects)
-
-
-def _fits(item: SessionExport, wanted: CheckRequest) -> bool:
-    birth = item.birth
-    program = wanted.program
-    return (
-        (not wanted.state or item.head.state in wanted.state)
-        and (program is None or f":{birth.program}".endswith(f":{program}"))
-        and wanted.labels.items() <= birth.labels.items()
-    )
 
 
 def main() -> int:

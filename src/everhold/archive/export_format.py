@@ -230,7 +230,25 @@ class ExportReader:
         self._name = name
         self._line = 0
         self.bytes = 0  # bytes read so far
-        self.header = self._header()
+        raw = self._raw()
+        self._line = max(self._line, 1)
+        try:
+            found = loads(raw)
+        except BadValue:
+            found = None
+        if not isinstance(found, dict) or found.get("everhold") != "export":
+            raise self.bad("it is not an export of everhold")
+        number = found.get("format")
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise self.bad(f"its format is {number!r}")
+        if number > EXPORT_FORMAT:
+            raise self.bad(
+                f"it has format {number}; this everhold reads formats up to {EXPORT_FORMAT}"
+            )
+        try:
+            self.header = msgspec.convert(found, ExportHeader)
+        except msgspec.ValidationError as error:
+            raise self.bad(str(error)) from None
 
     def __iter__(self) -> Iterator[SessionExport | ValueLine]:
         sessions = values = 0
@@ -268,27 +286,6 @@ class ExportReader:
     @property
     def _where(self) -> str:
         return f"{self._name}, line {self._line}"
-
-    def _header(self) -> ExportHeader:
-        raw = self._raw()
-        self._line = max(self._line, 1)
-        try:
-            found = loads(raw)
-        except BadValue:
-            found = None
-        if not isinstance(found, dict) or found.get("everhold") != "export":
-            raise self.bad("it is not an export of everhold")
-        number = found.get("format")
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise self.bad(f"its format is {number!r}")
-        if number > EXPORT_FORMAT:
-            raise self.bad(
-                f"it has format {number}; this everhold reads formats up to {EXPORT_FORMAT}"
-            )
-        try:
-            return msgspec.convert(found, ExportHeader)
-        except msgspec.ValidationError as error:
-            raise self.bad(str(error)) from None
 
     def _raw(self) -> bytes:
         """The next non-empty line without its line break; empty at the end of the file."""

@@ -228,7 +228,10 @@ class _Sweep:
         if birth.id in self._fed or (birth.key is not None and birth.key in self._fed):
             return "a schedule or a trigger sends it input"
         if birth.parent is not None and birth.parent not in self.deleted:
-            state = await _state(self._store, birth.parent)
+            try:
+                state = (await self._store.load(birth.parent, since=-1)).head.state
+            except UnknownSession:
+                state = None
             if state is not None and state not in DEFAULT_STATES:
                 return f"its parent {birth.parent} is {state}"
         living = await self._store.list(SessionFilter(parent=birth.id, state=_LIVING, limit=1))
@@ -302,13 +305,6 @@ def _is_fed(name: str) -> bool:
 
 def _waits(intake: Intake) -> bool:
     return any(item.waits for item in intake.items.values())
-
-
-async def _state(store: Store, session_id: str) -> SessionState | None:
-    try:
-        return (await store.load(session_id, since=-1)).head.state
-    except UnknownSession:
-        return None
 
 
 async def list_fed_sessions(store: Store) -> set[str]:
@@ -395,16 +391,13 @@ class AutoRetention:
 
     async def _sweep(self) -> None:
         try:
-            _log_sweep(await sweep_sessions(self._store, self._plan, self._clock.now()))
+            swept = await sweep_sessions(self._store, self._plan, self._clock.now())
+            if swept.deleted:
+                log.info("swept %d sessions, %d bytes", len(swept.deleted), swept.bytes)
         except EverholdError as error:
             log.warning("the sweep failed: %s", error)
         finally:
             self._busy = False
-
-
-def _log_sweep(swept: SweepReport) -> None:
-    if swept.deleted:
-        log.info("swept %d sessions, %d bytes", len(swept.deleted), swept.bytes)
 
 
 RETENTION_KEYS: Final = (

@@ -158,7 +158,11 @@ class Exporter:
                 record, items = await self._read(session_id)
             except UnknownSession:  # deleted since it was listed
                 continue
-            self._one(record, await self._attached(session_id), items)
+            attached: list[AttachmentLine] = []
+            for made in [] if self._parts else await self._store.attachments(session_id):
+                _, data = await self._store.attachment(session_id, made.id)
+                attached.append(AttachmentLine(made.id, made.media_type, data))
+            self._one(record, attached, items)
             stack += reversed([child async for child in self._children(record)])
             self._progress(len(self.written), len(self.written) + len(stack))
             await asyncio.sleep(0)
@@ -201,14 +205,6 @@ class Exporter:
             async for row in iterate_sessions(self._store, SessionFilter(parent=record.birth.id)):
                 if row.birth.parent_query in asked:
                     yield row.birth.id
-
-    async def _attached(self, session_id: SessionId) -> list[AttachmentLine]:
-        """The attachments of a session; none if texts are redacted."""
-        found: list[AttachmentLine] = []
-        for made in [] if self._parts else await self._store.attachments(session_id):
-            _, data = await self._store.attachment(session_id, made.id)
-            found.append(AttachmentLine(made.id, made.media_type, data))
-        return found
 
     def _one(
         self, record: SessionRecord, attached: list[AttachmentLine], items: list[IntakeItem]

@@ -69,14 +69,10 @@ class BashCompletion(BashComplete):
             cut = max((incomplete.rfind(one) for one in breaks), default=-1) + 1
             if value.startswith(incomplete[:cut]):
                 value = value[cut:]
-            value = _quote(value)
+            # The value as a word of bash; `@`, `:` and `=` need no quotes.
+            plain = value.replace("@", "").replace(":", "").replace("=", "")
+            value = value if shlex.quote(plain) == plain or not plain else shlex.quote(value)
         return f"{item.type},{value}"
-
-
-def _quote(value: str) -> str:
-    """The value as a word of bash; `@`, `:` and `=` need no quotes."""
-    plain = value.replace("@", "").replace(":", "").replace("=", "")
-    return value if shlex.quote(plain) == plain or not plain else shlex.quote(value)
 
 
 add_completion_class(BashCompletion)

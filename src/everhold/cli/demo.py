@@ -90,7 +90,9 @@ def run_demo(folder: Path | None = None) -> DemoReport:
     )
     first, killed_with = _run_and_kill(folder)
     kept = [delivery for delivery in _journal(folder) if delivery.answers]
-    _print_kill(first, kept, folder)
+    answers = sum(len(delivery.answers) for delivery in kept)
+    click.secho(f"kill -9 {first}", fg="red", bold=True)
+    click.echo(f"  {len(_asked(folder))} questions asked, {answers} answers recorded\n")
     second = _run(folder)
     finished = _approve(folder)
     claims = _check(folder, killed_with, kept, finished)
@@ -259,12 +261,6 @@ def _problems(folder: Path) -> list[Any]:
 def _print_question(line: Asked) -> None:
     prompt = line["prompt"]
     click.echo(f"  {line['id']}  {prompt[:66]}{'…' if len(prompt) > 66 else ''}")
-
-
-def _print_kill(pid: int, kept: list[Delivery], folder: Path) -> None:
-    answers = sum(len(delivery.answers) for delivery in kept)
-    click.secho(f"kill -9 {pid}", fg="red", bold=True)
-    click.echo(f"  {len(_asked(folder))} questions asked, {answers} answers recorded\n")
 
 
 def _print_claim(one: DemoClaim) -> DemoClaim:

@@ -51,13 +51,14 @@ def info_(database: str | None, as_json: bool) -> None:
 
     found = load_settings(database)
     programs = list_known_programs(found.programs, root=found.root, folders=found.folders)
+    files = [source for source in found.source.values() if source.endswith(".toml")]
     facts: dict[str, Any] = {
         "everhold": _version(),
         "python": platform.python_version(),
         "database": found.shown,
         "because": found.source.get("database"),
         "exists": found.path is None or found.path.exists(),
-        "settings": _file(found),
+        "settings": files[0] if files else None,
         "llm": found.llm,
         "answer_with": found.answer_with,
         "programs": [
@@ -85,11 +86,6 @@ def _version() -> str:
         return version("everhold")
     except PackageNotFoundError:
         return "not installed"
-
-
-def _file(found: Settings) -> str | None:
-    files = [source for source in found.source.values() if source.endswith(".toml")]
-    return files[0] if files else None
 
 
 @click.command("doctor")

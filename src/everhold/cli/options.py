@@ -200,7 +200,13 @@ class AnswerOptions(NamedTuple):
         if self.model is not None:
             if self.answers is not None or self.answer_with is not None:
                 raise BadSetting("--model", "give it without --answers and --answer-with")
-            return _create_typed_model(self.model)
+            from everhold.models import create_model
+
+            # this model answers even if an agent or a question names another one
+            try:
+                return create_model(self.model, always=True, setting="--model")
+            except BadSetting as error:
+                raise BadSetting("--model", error.reason) from None
         if self.answers is not None:
             return ScriptModel.read(self.answers)
         found = load_settings(database)
@@ -210,16 +216,6 @@ class AnswerOptions(NamedTuple):
         command = CommandModel(words, at_once=self.at_once, timeout=self.timeout)
         command.check()
         return command
-
-
-def _create_typed_model(name: str) -> Answerer:
-    """The model of `--model`. It answers even if an agent or a question names another one."""
-    from everhold.models import create_model
-
-    try:
-        return create_model(name, always=True, setting="--model")
-    except BadSetting as error:
-        raise BadSetting("--model", error.reason) from None
 
 
 _ANSWER_OPTIONS: Final = (

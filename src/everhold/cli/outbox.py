@@ -113,13 +113,17 @@ def _show(opened: CommandRuntime, found: list[OutboxEntry], as_json: bool, none:
 
 
 def _row(opened: CommandRuntime, entry: OutboxEntry) -> tuple[str, ...]:
+    from everhold.errors import UnknownSession
     from everhold.notify import OutboxState
 
     open_ends = (OutboxState.WAITING, OutboxState.SENDING)
     due = (
         format_moment(entry.due_at) if entry.state in open_ends and entry.due_at is not None else ""
     )
-    name = _name(opened, entry.session_id)
+    try:
+        name = opened.name(entry.session_id)
+    except UnknownSession:  # deleted meanwhile
+        name = format_short_name(entry.session_id, None)
     state = entry.state.value.replace("_", " ")
     return (
         name,
@@ -131,12 +135,3 @@ def _row(opened: CommandRuntime, entry: OutboxEntry) -> tuple[str, ...]:
         due,
         entry.error,
     )
-
-
-def _name(opened: CommandRuntime, session_id: str) -> str:
-    from everhold.errors import UnknownSession
-
-    try:
-        return opened.name(session_id)
-    except UnknownSession:  # deleted meanwhile
-        return format_short_name(session_id, None)

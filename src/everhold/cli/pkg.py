@@ -305,7 +305,10 @@ def list_pkg(
         project,
         limit=limit,
         sort=sort,
-        filter={key: _parse_filter(text) for key, text in parse_pairs(filters, "--filter").items()},
+        filter={
+            key: {"true": True, "false": False}.get(text, text)
+            for key, text in parse_pairs(filters, "--filter").items()
+        },
         fields=list(fields) or None,
         verbose="full" if full or not as_json else "summary",
         more=near,
@@ -314,10 +317,6 @@ def list_pkg(
     if as_json:
         return print_json(told)
     _print_packages(told)
-
-
-def _parse_filter(text: str) -> Any:
-    return {"true": True, "false": False}.get(text, text)
 
 
 def _print_packages(told: dict[str, Any]) -> None:
@@ -332,7 +331,13 @@ def _print_packages(told: dict[str, Any]) -> None:
         for row in told["packages"]
     ]
     rows += [
-        (row["name"], row["version"], "Python", _origin(row), ", ".join(row["programs"]))
+        (
+            row["name"],
+            row["version"],
+            "Python",
+            "linked" if row.get("linked") else "installed",
+            ", ".join(row["programs"]),
+        )
         for row in told["python"]
     ]
     if rows:
@@ -344,10 +349,6 @@ def _print_packages(told: dict[str, Any]) -> None:
     for warning in told.get("warnings", []):
         click.secho(f"warning: {warning}", fg="red", err=True)
     click.secho(f"searched: {', '.join(path['path'] for path in told['search_paths'])}", dim=True)
-
-
-def _origin(row: dict[str, Any]) -> str:
-    return "linked" if row.get("linked") else "installed"
 
 
 # ---- install and link

@@ -19,7 +19,7 @@ from everhold.cli.output import print_json, print_table, strip_controls
 from everhold.core.codec import JSON
 
 if TYPE_CHECKING:
-    from everhold.packages.catalog import ProgramCatalog, ProgramEntry
+    from everhold.packages.catalog import ProgramEntry
     from everhold.packages.strategies.metadata import Estimate, Strategy, StrategyParameter
     from everhold.ports.program import Program
 
@@ -37,12 +37,9 @@ def programs_(
     """
     from everhold.packages.catalog import load_catalog
 
-    if name is None:
-        return _list(load_catalog(load_settings(database)), as_json)
-    _describe(resolve_program(database, name), arguments, as_json)
-
-
-def _list(found: ProgramCatalog, as_json: bool) -> None:
+    if name is not None:
+        return _describe(resolve_program(database, name), arguments, as_json)
+    found = load_catalog(load_settings(database))
     if as_json:
         rows: list[JSON] = [_entry_to_json(entry) for entry in found.entries]
         return print_json(
@@ -61,6 +58,7 @@ def _list(found: ProgramCatalog, as_json: bool) -> None:
             )
     for problem in found.problems:
         click.secho(f"problem: {problem}", fg="red")
+    return None
 
 
 def _row(entry: ProgramEntry) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ from everhold.cli.output import (
 from everhold.errors import BadStep
 
 if TYPE_CHECKING:
-    from everhold.core.query import Query, QueryAnswer
+    from everhold.core.query import QueryAnswer
     from everhold.engine.journal_reader import JournalStep
     from everhold.engine.replay import ReplayedDelivery
     from everhold.ports.store import SessionRecord
@@ -420,7 +420,9 @@ def _describe_step(step: JournalStep | None) -> dict[str, str]:
     if step is None:
         return {}
     parts = {f"answer to {one.answer.id}": _format_answer(one.answer) for one in step.answered}
-    parts |= {f"question {query.id}": _describe_query(query) for query in step.asked}
+    for query in step.asked:
+        asked = query.prompt or query.name or format_plain_value(query.messages)
+        parts[f"question {query.id}"] = f"{query.kind}: {asked}"
     match step.notes.outcome:
         case Returned(value=value):
             parts["outcome"] = format_plain_value(value)
@@ -429,7 +431,3 @@ def _describe_step(step: JournalStep | None) -> dict[str, str]:
         case Stopped(reason=reason):
             parts["outcome"] = f"cancelled: {reason}".removesuffix(": ")
     return parts
-
-
-def _describe_query(query: Query) -> str:
-    return f"{query.kind}: {query.prompt or query.name or format_plain_value(query.messages)}"

@@ -136,19 +136,15 @@ def _run_prompt_command(text: str) -> TypedAnswer | str | None:
         case ":f" if rest:
             return _read_answer_file(rest)
         case ":e":
-            return _read_from_editor()
+            try:
+                edited = click.edit("", require_save=False)
+            except click.ClickException as error:
+                click.secho(error.format_message(), fg="red", err=True)
+                return None
+            return edited.rstrip("\n") if edited and edited.strip() else None
     problem = "needs an argument" if word in (":f", ":error") else "is not a command here"
     click.secho(f"{word} {problem}: {_HELP}", fg="red", err=True)
     return None
-
-
-def _read_from_editor() -> str | None:
-    try:
-        text = click.edit("", require_save=False)
-    except click.ClickException as error:
-        click.secho(error.format_message(), fg="red", err=True)
-        return None
-    return text.rstrip("\n") if text and text.strip() else None
 
 
 def _read_answer_file(path: str) -> str | None:
@@ -186,7 +182,11 @@ def drive_until_blocked(
             status = opened.runtime.status(status.session_id)
     code = report_status(status, name, as_json=as_json, terminal=at_terminal())
     if not as_json:
-        _print_next_command(opened, status, name)
+        if not isinstance(status, Finished):
+            _print_resume_command(opened, name)
+        elif isinstance(status.outcome, Raised) and not _is_in_memory(opened):
+            moves = opened.runtime.explain(status.session_id).moves
+            click.secho(add_database_option(moves[0], opened.database_option), dim=True, err=True)
     return code
 
 
@@ -266,14 +266,6 @@ def _answer_by_person(opened: CommandRuntime, query: OpenQuery, name: str) -> St
         except (AnswerConflict, QueryClosed) as late:
             click.secho(str(late), fg="red", err=True)
             return opened.runtime.status(query.session_id)
-
-
-def _print_next_command(opened: CommandRuntime, status: Status, name: str) -> None:
-    if not isinstance(status, Finished):
-        _print_resume_command(opened, name)
-    elif isinstance(status.outcome, Raised) and not _is_in_memory(opened):
-        moves = opened.runtime.explain(status.session_id).moves
-        click.secho(add_database_option(moves[0], opened.database_option), dim=True, err=True)
 
 
 def _print_resume_command(opened: CommandRuntime, name: str) -> None:

@@ -181,21 +181,17 @@ async def _run_once(
     rest = NOTIFY_SECONDS if within is None else max(0.0, within - (time.monotonic() - began))
     unsent = await runtime.notifications.flush(rest)
     due = await runtime.store.next_due()
+    parts = [f"{format_count(left, 'session')} can move"] if left else []
+    parts += [f"{format_count(unsent, 'notification')} to send"] if unsent else []
     output.print_event(
         "done",
-        _describe_rest(left, unsent),
+        ", ".join(parts) or "nothing is left to do now",
         left=left,
         untold=unsent,
         moved=worker.moved,
         next_due=due,
     )
     return ExitCode.LEFT if left or unsent else ExitCode.OK
-
-
-def _describe_rest(sessions: int, unsent: int) -> str:
-    parts = [f"{format_count(sessions, 'session')} can move"] if sessions else []
-    parts += [f"{format_count(unsent, 'notification')} to send"] if unsent else []
-    return ", ".join(parts) or "nothing is left to do now"
 
 
 def _leave_threads(code: int) -> None:

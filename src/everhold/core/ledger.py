@@ -126,7 +126,17 @@ class Ledger:
         models: dict[str, TokenCounts] = {}
         for _, model, cost in self:
             models[model] = models.get(model, TokenCounts()).plus(cost)
-        parts = [_usage(model, cost) for model, cost in models.items()]
+        parts = [
+            Usage(
+                prompt_tokens=cost.context,
+                completion_tokens=cost.output,
+                cache_read_tokens=cost.cache_read,
+                cache_write_tokens=cost.cache_write,
+                reasoning_tokens=cost.reasoning,
+                model=model,
+            )
+            for model, cost in models.items()
+        ]
         return None if not parts else parts[0] if len(parts) == 1 else Usage(parts=parts)
 
     def report(self) -> dict[str, JSON]:
@@ -146,14 +156,3 @@ class Ledger:
         for key, cost in sorted(self._entries.items()):
             found[key[part]] = found.get(key[part], TokenCounts()).plus(cost)
         return {name: cost.json() for name, cost in found.items()}
-
-
-def _usage(model: str, cost: TokenCounts) -> Usage:
-    return Usage(
-        prompt_tokens=cost.context,
-        completion_tokens=cost.output,
-        cache_read_tokens=cost.cache_read,
-        cache_write_tokens=cost.cache_write,
-        reasoning_tokens=cost.reasoning,
-        model=model,
-    )

@@ -91,7 +91,15 @@ def parse_answer(answer: object, schema: dict[str, JSON] | None) -> JSON:
             raise AnswerRefused("answer", "a string", format_value(value))
         return value
     if isinstance(value, str) and not accepts_text(schema, schema):
-        value = _parsed(value, schema)
+        try:
+            parsed = codec.loads(_unfenced(value.strip()))
+        except BadValue:
+            raise AnswerRefused(
+                "answer",
+                describe_schema(schema, schema),
+                f"text that is not JSON: {format_value(value)}",
+            ) from None
+        value = codec.to_plain(parsed, "answer")
     validate_value(value, schema)
     return value
 
@@ -151,18 +159,6 @@ def describe_misfit(value: object, type_: Any) -> str | None:
         return None
     schema = schema_of(type_)
     return f"must be {describe_schema(schema, schema)}, got {value!r:.100}"
-
-
-def _parsed(text: str, schema: dict[str, JSON]) -> JSON:
-    try:
-        value = codec.loads(_unfenced(text.strip()))
-    except BadValue:
-        raise AnswerRefused(
-            "answer",
-            describe_schema(schema, schema),
-            f"text that is not JSON: {format_value(text)}",
-        ) from None
-    return codec.to_plain(value, "answer")
 
 
 def _unfenced(text: str) -> str:

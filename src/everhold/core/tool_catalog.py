@@ -156,7 +156,11 @@ class LayeredToolRegistry:
         _composed(base, over, include_base)  # raises before anything is changed
         self.base = base
         known = (self._contributions, self._include_base, self._hidden)
-        if _same(over, self._over) and (texts, include_base, away) == known:
+        if (
+            len(over) == len(self._over)
+            and all(left is right for left, right in zip(over, self._over, strict=True))
+            and (texts, include_base, away) == known
+        ):
             return False
         self._over = over
         self._contributions = texts
@@ -186,12 +190,6 @@ class LayeredToolRegistry:
 def _composed(base: ToolRegistry, over: Sequence[ToolProvider], include_base: bool) -> ToolRegistry:
     laid = [manifest for provider in over for manifest in provider.manifests()]
     return (base if include_base else ToolRegistry()).over(laid, OVERLAY)
-
-
-def _same(one: Sequence[ToolProvider], other: Sequence[ToolProvider]) -> bool:
-    return len(one) == len(other) and all(
-        left is right for left, right in zip(one, other, strict=True)
-    )
 
 
 def _score(tool: ToolManifest, wanted: Sequence[str]) -> int:

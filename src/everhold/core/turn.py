@@ -158,7 +158,7 @@ def compute_frame_options(
     """The options of all frames, from the first options of a conversation and its receipts."""
     options = FrameOptions()
     options.set(INITIAL_FRAME, first)
-    opened = [(_turn(one.id), one) for one in frames if one.previous is not None]
+    opened = [(int(one.id.partition(".")[0]), one) for one in frames if one.previous is not None]
     for settled in turns:
         while opened and opened[0][0] <= settled.turn:
             _, one = opened.pop(0)
@@ -175,7 +175,3 @@ def compute_frame_options(
     for _, one in opened:  # by the running turn
         options.opened(one.id, one.previous or INITIAL_FRAME)
     return options
-
-
-def _turn(node_id: str) -> int:
-    return int(node_id.partition(".")[0])

@@ -19,7 +19,6 @@ from everhold.mcp.hosts import HostEnvironment, rewrite_host_file
 from everhold.packages import catalog
 from everhold.packages.catalog import ProgramCatalog, ProgramEntry
 from everhold.packages.strategies import strategies, strategy
-from everhold.packages.strategies.metadata import Strategy
 
 GUIDE: Final = "everhold://guide"
 #: Characters of a summary in a list of programs. A single program is described in full.
@@ -101,24 +100,22 @@ def render_program(program: Any) -> dict[str, JSON]:
         described["parameters"] = [str(one) for one in program.signature.parameters.values()]
         return described
     papers: list[JSON] = [str(paper) for paper in about.papers]
+    rows: list[JSON] = []
+    for parameter in about.parameters:
+        row: dict[str, JSON] = {
+            "name": parameter.name,
+            "description": parameter.description,
+            "schema": parameter.schema,
+        }
+        rows.append(
+            row | ({"required": True} if parameter.required else {"default": parameter.default})
+        )
     return {
         **described,
         "not_when": about.not_when,
         "papers": papers,
-        "parameters": _parameters(about),
+        "parameters": rows,
     }
-
-
-def _parameters(about: Strategy) -> list[JSON]:
-    rows: list[JSON] = []
-    for one in about.parameters:
-        row: dict[str, JSON] = {
-            "name": one.name,
-            "description": one.description,
-            "schema": one.schema,
-        }
-        rows.append(row | ({"required": True} if one.required else {"default": one.default}))
-    return rows
 
 
 # ---- prompts

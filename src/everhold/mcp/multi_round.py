@@ -34,7 +34,6 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.methods import is_input_required
 
-from everhold.core.codec import JSON
 from everhold.core.query import MODEL_KINDS, Usage
 from everhold.core.status import OpenQuery, Status
 from everhold.errors import NotAllowed
@@ -173,8 +172,10 @@ def _sampling(query: OpenQuery, note: str) -> types.CreateMessageRequest:
     facts: dict[str, Any] = {
         name: True for name in ("grounded", "underspecified") if getattr(query, name)
     }
+    earlier = _earlier(query)
+    text = _build_prompt(query, note, alone=not earlier)
     params = types.CreateMessageRequestParams(
-        messages=_messages(query, note),
+        messages=[*earlier, _message("user", text)] if text or not earlier else earlier,
         system_prompt=query.system,
         max_tokens=query.max_tokens,
         temperature=temperature if isinstance(temperature, int | float) else None,
@@ -183,15 +184,18 @@ def _sampling(query: OpenQuery, note: str) -> types.CreateMessageRequest:
     return types.CreateMessageRequest(params=params)
 
 
-def _messages(query: OpenQuery, note: str) -> list[types.SamplingMessage]:
-    earlier = _earlier(query)
-    text = _build_prompt(query, note, alone=not earlier)
-    return [*earlier, _message("user", text)] if text or not earlier else earlier
-
-
 def _earlier(query: OpenQuery) -> list[types.SamplingMessage]:
     """The messages before the prompt, if sampling can carry them and the prompt does not."""
-    if query.args is not None or not query.messages or not _plain(query.messages):
+    if (
+        query.args is not None
+        or not query.messages
+        or not all(
+            isinstance(one, dict)
+            and one.get("role") in _SPEAKERS
+            and isinstance(one.get("content"), str)
+            for one in query.messages
+        )
+    ):
         return []
     return [
         _message(one["role"], one["content"]) for one in query.messages if isinstance(one, dict)
@@ -212,15 +216,6 @@ def _build_prompt(query: OpenQuery, note: str, *, alone: bool) -> str:
     if note:
         parts.append(f"An earlier answer was refused: {note}")
     return "\n\n".join(part for part in parts if part)
-
-
-def _plain(messages: list[JSON]) -> bool:
-    return all(
-        isinstance(one, dict)
-        and one.get("role") in _SPEAKERS
-        and isinstance(one.get("content"), str)
-        for one in messages
-    )
 
 
 def _message(role: Any, words: Any) -> types.SamplingMessage:

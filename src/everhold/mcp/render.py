@@ -318,7 +318,12 @@ _FLAGS: Final = {
 
 def render_text(shown: Mapping[str, Any]) -> str:
     """A result as text, for hosts that show their model nothing else."""
-    parts = [_headline(shown)]
+    words = [str(shown.get("status", ""))]
+    if "session_id" in shown:
+        words.append(f"session {shown['session_id']}")
+    if "title" in shown:
+        words.append(str(shown["title"]))
+    parts = [" · ".join(word for word in words if word)]
     parts += [_format_question(question) for question in shown.get("questions", ())]
     parts += [_format_person_question(one) for one in shown.get("for_people", ())]
     parts += [
@@ -338,15 +343,6 @@ def _format_value(value: Any) -> str:
             f"\n- {row if isinstance(row, str) else dump_wire_json(row)}" for row in value
         )
     return dump_wire_json(value)
-
-
-def _headline(shown: Mapping[str, Any]) -> str:
-    words = [str(shown.get("status", ""))]
-    if "session_id" in shown:
-        words.append(f"session {shown['session_id']}")
-    if "title" in shown:
-        words.append(str(shown["title"]))
-    return " · ".join(word for word in words if word)
 
 
 def _format_question(asked: Mapping[str, Any]) -> str:

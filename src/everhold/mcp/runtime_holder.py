@@ -188,7 +188,18 @@ class RuntimeHolder:
                 f"it is outside the project ({found.root}) and the package folders",
                 "Move the file into the project, or pass its text as `code`.",
             )
-        return _read_resolved(path)
+        if path.suffix != ".lua":
+            raise OSError(errno.EINVAL, "it is not a .lua file")
+        with builtins.open(os.open(path, os.O_RDONLY | _AS_RESOLVED), "rb") as lua:
+            if not stat.S_ISREG(os.fstat(lua.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file")
+            code = lua.read(MAX_CODE_BYTES + 1)
+        if len(code) > MAX_CODE_BYTES:
+            raise OSError(errno.EFBIG, f"it is longer than {MAX_CODE_BYTES} bytes")
+        try:
+            return code.decode()
+        except UnicodeDecodeError:
+            raise OSError(errno.EINVAL, "it is not UTF-8 text") from None
 
     @property
     def folders(self) -> PackageFolders:
@@ -219,19 +230,3 @@ def _list_readable_folders(found: Settings) -> Iterator[Path]:
         path = folder.expanduser().resolve()
         if path.parent != path:
             yield path
-
-
-def _read_resolved(path: Path) -> str:
-    """The text of a Lua file whose path was resolved; raises `OSError`."""
-    if path.suffix != ".lua":
-        raise OSError(errno.EINVAL, "it is not a .lua file")
-    with builtins.open(os.open(path, os.O_RDONLY | _AS_RESOLVED), "rb") as lua:
-        if not stat.S_ISREG(os.fstat(lua.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        code = lua.read(MAX_CODE_BYTES + 1)
-    if len(code) > MAX_CODE_BYTES:
-        raise OSError(errno.EFBIG, f"it is longer than {MAX_CODE_BYTES} bytes")
-    try:
-        return code.decode()
-    except UnicodeDecodeError:
-        raise OSError(errno.EINVAL, "it is not UTF-8 text") from None

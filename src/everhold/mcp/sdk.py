@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -36,7 +36,11 @@ def load_sdk(*, web: bool) -> None:
         import_module("mcp_types.methods")
         for name in _PACKAGES:
             if name not in sys.modules and (spec := find_spec(name)) is not None:
-                _add_lazy_package(name, spec)
+                package = sys.modules[name] = module_from_spec(spec)
+                package.__class__ = _LazyPackage
+                parent, _, child = name.rpartition(".")
+                if parent:
+                    setattr(sys.modules[parent], child, package)
         load_server_class(web=web)
 
 
@@ -85,14 +89,6 @@ class _LazyPackage(ModuleType):
                 spec: Any = self.__spec__
                 spec.loader.exec_module(self)
         return getattr(self, name)
-
-
-def _add_lazy_package(name: str, spec: ModuleSpec) -> None:
-    package = sys.modules[name] = module_from_spec(spec)
-    package.__class__ = _LazyPackage
-    parent, _, child = name.rpartition(".")
-    if parent:
-        setattr(sys.modules[parent], child, package)
 
 
 # ---- a server without the web

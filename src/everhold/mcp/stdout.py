@@ -22,23 +22,17 @@ def guard_stdout() -> None:
     """
     if not _PRIVATE:
         sys.stdout.flush()
-        _open_standard_error()
+        # If standard error is closed, point it at the null device.
+        # Otherwise the next file that is opened would get its number.
+        try:
+            os.fstat(2)
+        except OSError:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            if nothing != 2:
+                os.dup2(nothing, 2)
+                os.close(nothing)
         _PRIVATE.append(os.dup(1))  # not inheritable, so no child process has it
         os.dup2(2, 1)
-
-
-def _open_standard_error() -> None:
-    """If standard error is closed, point it at the null device.
-
-    Otherwise the next file that is opened would get its number.
-    """
-    try:
-        os.fstat(2)
-    except OSError:
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        if nothing != 2:
-            os.dup2(nothing, 2)
-            os.close(nothing)
 
 
 def take_client_descriptors() -> tuple[int, int]:

@@ -171,7 +171,22 @@ class TaskHandlers:
 
     def _detail(self, asked: dict[str, OpenQuery], status: Status, title: str) -> dict[str, Any]:
         if isinstance(status, Finished):
-            return self._ended(status, title)
+            outcome = status.outcome
+            if isinstance(outcome, Stopped):
+                return {
+                    "status": "cancelled",
+                    "statusMessage": outcome.reason or "The session was cancelled.",
+                }
+            failed = isinstance(outcome, Raised)
+            if isinstance(outcome, Raised) and outcome.kind in INTERNAL_FAILURE_CODES:
+                error = {
+                    "code": types.INTERNAL_ERROR,
+                    "message": outcome.error,
+                    "data": {"code": outcome.kind},
+                }
+                return {"status": "failed", "statusMessage": outcome.error, "error": error}
+            result = self._render(status, title).model_copy(update={"is_error": failed})
+            return {"status": "completed", "result": _dump_model(result)}
         if not asked:
             return {
                 "status": "working",
@@ -182,24 +197,6 @@ class TaskHandlers:
             for key, request in multi_round.build_input_requests(asked, title).items()
         }
         return {"status": "input_required", "inputRequests": shown}
-
-    def _ended(self, status: Finished, title: str) -> dict[str, Any]:
-        outcome = status.outcome
-        if isinstance(outcome, Stopped):
-            return {
-                "status": "cancelled",
-                "statusMessage": outcome.reason or "The session was cancelled.",
-            }
-        failed = isinstance(outcome, Raised)
-        if isinstance(outcome, Raised) and outcome.kind in INTERNAL_FAILURE_CODES:
-            error = {
-                "code": types.INTERNAL_ERROR,
-                "message": outcome.error,
-                "data": {"code": outcome.kind},
-            }
-            return {"status": "failed", "statusMessage": outcome.error, "error": error}
-        result = self._render(status, title).model_copy(update={"is_error": failed})
-        return {"status": "completed", "result": _dump_model(result)}
 
 
 async def _open(runtime: Runtime, status: Status) -> dict[str, OpenQuery]:

@@ -195,18 +195,14 @@ _CHILD: Final = "child session "
 
 async def find_asking_child(runtime: Runtime, status: Status) -> str:
     """The child session that has open questions, at any depth; empty if there is none."""
-    for child in _list_children(status):
+    words = status.waiting_for if isinstance(status, Paused | Running) else ()
+    for child in [word.removeprefix(_CHILD) for word in words if word.startswith(_CHILD)]:
         found = await runtime.status(child)
         if isinstance(found, Paused) and found.queries:
             return child
         if deeper := await find_asking_child(runtime, found):
             return deeper
     return ""
-
-
-def _list_children(status: Status) -> list[str]:
-    words = status.waiting_for if isinstance(status, Paused | Running) else ()
-    return [word.removeprefix(_CHILD) for word in words if word.startswith(_CHILD)]
 
 
 # ---- progress
@@ -279,7 +275,10 @@ class ProgressNotifier:
             message = (
                 f"{self._answers} answers so far"
                 if progress is None
-                else _format_progress(progress)
+                else (
+                    progress.message
+                    or f"step {progress.step}" + (f" of {progress.total}" if progress.total else "")
+                )
             )
             await self._context.session.report_progress(self._reader.next_n, None, message)
 
@@ -297,12 +296,6 @@ class ProgressNotifier:
             await _send_log(self._context, step.notes.log)
             progress = step.notes.progress or progress
         return progress
-
-
-def _format_progress(progress: Progress) -> str:
-    return progress.message or f"step {progress.step}" + (
-        f" of {progress.total}" if progress.total else ""
-    )
 
 
 def wants_log(context: RequestContext) -> bool:

@@ -59,8 +59,13 @@ def parse_tool_arguments(tool: ServerTool, arguments: dict[str, Any] | None) -> 
     try:
         found = msgspec.convert(given, tool.takes)
     except msgspec.ValidationError as error:
-        parameters = _format_parameters(build_input_schema(tool.takes))
-        raise BadRequest(tool.name, f"{error}; it takes {parameters}") from None
+        schema = build_input_schema(tool.takes)
+        names = []
+        for field, part in schema["properties"].items():
+            inner = part.get("items", part).get("properties")
+            each = "each " if "items" in part else ""
+            names.append(f"{field} ({each}with {', '.join(inner)})" if inner else field)
+        raise BadRequest(tool.name, f"{error}; it takes {', '.join(names)}") from None
     wait = getattr(found, "wait", None)
     if wait is not None and not 0 <= wait <= MAX_WAIT_SECONDS:
         raise BadRequest(
@@ -86,16 +91,6 @@ def _normalize_answers(answers: Any) -> Any:
         else one
         for one in answers
     ]
-
-
-def _format_parameters(schema: dict[str, Any]) -> str:
-    """The names of all parameters, and of their parts."""
-    names = []
-    for name, part in schema["properties"].items():
-        inner = part.get("items", part).get("properties")
-        each = "each " if "items" in part else ""
-        names.append(f"{name} ({each}with {', '.join(inner)})" if inner else name)
-    return ", ".join(names)
 
 
 def refuse_huge(tool: str, given: dict[str, Any]) -> None:

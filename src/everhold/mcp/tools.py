@@ -165,7 +165,14 @@ class RunArgs(msgspec.Struct, forbid_unknown_fields=True):
     world=True,
 )
 async def run(call: ToolCall, given: RunArgs) -> StatusResult:
-    started, title = _build_call(call, given)
+    if sum(one is not None for one in (given.program, given.code, given.code_file)) != 1:
+        raise BadRequest("run", "give exactly one of program, code and code_file")
+    args = given.args or {}
+    if given.program is None:
+        started = call.holder.code(given.code, given.code_file, args)
+    else:
+        started = call.holder.program(given.program)(**args)
+    title = instructions.make_session_title(given.program or given.code_file or "code", args)
     budget = (
         None
         if given.budget is None
@@ -185,20 +192,6 @@ async def run(call: ToolCall, given: RunArgs) -> StatusResult:
     if estimate is not None:
         extra["estimate"] = estimate
     return await call.settle(status, title, wait=given.wait, extra=extra, ref=started.program.ref)
-
-
-def _build_call(call: ToolCall, given: RunArgs) -> tuple[Any, str]:
-    """The program with its arguments, and a title for the session."""
-    if sum(one is not None for one in (given.program, given.code, given.code_file)) != 1:
-        raise BadRequest("run", "give exactly one of program, code and code_file")
-    args = given.args or {}
-    if given.program is None:
-        started = call.holder.code(given.code, given.code_file, args)
-    else:
-        started = call.holder.program(given.program)(**args)
-    return started, instructions.make_session_title(
-        given.program or given.code_file or "code", args
-    )
 
 
 # ---- answer

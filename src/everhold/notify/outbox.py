@@ -257,7 +257,13 @@ class Outbox:
             for duty in due:
                 entry = decode_entry(duty)
                 if entry.state in DONE_STATES:
-                    await self._recheck(duty, entry, now)
+                    # Delete a finished entry if its question is closed.
+                    if await self._open(entry) is None:
+                        await self._write(msgspec.structs.replace(duty, body=None))
+                    else:
+                        await self._write(
+                            msgspec.structs.replace(duty, due_at=now + RECHECK_SECONDS)
+                        )
                     continue
                 claimed = msgspec.structs.replace(
                     entry, state=OutboxState.SENDING, tries=entry.tries + 1
@@ -290,7 +296,7 @@ class Outbox:
             build_notification(birth, await self._in_full(birth.id, query), entry.asked_at)
         )
         try:
-            await _in_time(teller, entry.id, text, self._clock.now())
+            await _send_in_time(teller, entry.id, text, self._clock.now())
         except NotificationFailed as failure:
             await self._failed(teller, entry, failure, version)
         # this process stops: give the claim back, so that the next one need not wait for its end
@@ -320,13 +326,6 @@ class Outbox:
             )
         )
 
-    async def _recheck(self, duty: Duty, entry: OutboxEntry, now: float) -> None:
-        """Delete a finished entry if its question is closed."""
-        if await self._open(entry) is None:
-            await self._write(msgspec.structs.replace(duty, body=None))
-        else:
-            await self._write(msgspec.structs.replace(duty, due_at=now + RECHECK_SECONDS))
-
     async def _open(self, entry: OutboxEntry) -> tuple[Birth, Query] | None:
         return await find_open_question(self._maintenance, entry)
 
@@ -339,12 +338,12 @@ class Outbox:
         return True
 
 
-async def _in_time(teller: Notifier, id: str, text: bytes, now: float) -> None:
+async def _send_in_time(notifier: Notifier, id: str, text: bytes, now: float) -> None:
     try:
-        async with asyncio.timeout(teller.timeout):
-            await teller.tell(id, text, now)
+        async with asyncio.timeout(notifier.timeout):
+            await notifier.tell(id, text, now)
     except TimeoutError:
-        raise NotificationFailed(f"timeout after {teller.timeout:g} s") from None
+        raise NotificationFailed(f"timeout after {notifier.timeout:g} s") from None
     except (NotificationFailed, asyncio.CancelledError):
         raise
     # a custom notifier; the text of its error may contain secrets

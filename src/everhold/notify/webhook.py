@@ -90,7 +90,19 @@ class ByWebhook(NotifierBase):
             self._host, self._port, ssl=context, limit=READ_LIMIT_BYTES
         )
         try:
-            writer.write(self._head(id, message, now) + message)
+            headers = {
+                "Host": self._shown_host,
+                "Content-Type": "application/json",
+                "Content-Length": str(len(message)),
+                "User-Agent": "everhold",
+                "Connection": "close",
+                **build_headers(self._secrets, id, now, message),
+            }
+            lines = [
+                f"POST {self._target} HTTP/1.1",
+                *(f"{name}: {value}" for name, value in headers.items()),
+            ]
+            writer.write(("\r\n".join(lines) + "\r\n\r\n").encode("ascii") + message)
             await writer.drain()
             while True:
                 status, after = _read(await reader.readuntil(b"\r\n\r\n"))
@@ -98,21 +110,6 @@ class ByWebhook(NotifierBase):
                     return status, after
         finally:
             writer.transport.abort()  # a graceful close could wait for the server
-
-    def _head(self, id: str, message: bytes, now: int) -> bytes:
-        headers = {
-            "Host": self._shown_host,
-            "Content-Type": "application/json",
-            "Content-Length": str(len(message)),
-            "User-Agent": "everhold",
-            "Connection": "close",
-            **build_headers(self._secrets, id, now, message),
-        }
-        lines = [
-            f"POST {self._target} HTTP/1.1",
-            *(f"{name}: {value}" for name, value in headers.items()),
-        ]
-        return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
 
 def _address(url: str) -> SplitResult:

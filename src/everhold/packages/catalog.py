@@ -60,29 +60,28 @@ class ProgramCatalog(msgspec.Struct, frozen=True):
 def load_catalog(found: Settings) -> ProgramCatalog:
     """The programs of these settings, of installed packages and of everhold."""
     with remember_load_failures():
-        return _catalog(found)
-
-
-def _catalog(found: Settings) -> ProgramCatalog:
-    theirs = list_known_programs(found.programs, root=found.root, folders=found.folders)
-    problems = list(theirs.problems)
-    # sorted by version
-    newest = {(program.name, program.ref): program for program in theirs.programs}
-    offered = [*newest.values(), *(one.program for one in strategies.strategies())]
-    broken = {str(problem) for problem in problems}
-    meant: dict[str, str | None] = {}
-    for name in dict.fromkeys(program.name for program in offered):
-        try:
-            meant[name] = find_named_program(name, found).ref
-        except EverholdError as problem:
-            meant[name] = None  # the name is ambiguous, or a module that may have it does not load
-            problems += [problem] if str(problem.__cause__ or problem) not in broken else []
-    entries = [
-        describe_program(program, hidden=meant[program.name] not in (program.ref, None))
-        for program in offered
-    ]
-    order = sorted(entries, key=lambda one: (one.kind != "strategy", one.name, one.hidden, one.ref))
-    return ProgramCatalog(tuple(order), tuple(problems))
+        theirs = list_known_programs(found.programs, root=found.root, folders=found.folders)
+        problems = list(theirs.problems)
+        # sorted by version
+        newest = {(program.name, program.ref): program for program in theirs.programs}
+        offered = [*newest.values(), *(one.program for one in strategies.strategies())]
+        broken = {str(problem) for problem in problems}
+        meant: dict[str, str | None] = {}
+        for name in dict.fromkeys(program.name for program in offered):
+            try:
+                meant[name] = find_named_program(name, found).ref
+            except EverholdError as problem:
+                # the name is ambiguous, or a module that may have it does not load
+                meant[name] = None
+                problems += [problem] if str(problem.__cause__ or problem) not in broken else []
+        entries = [
+            describe_program(program, hidden=meant[program.name] not in (program.ref, None))
+            for program in offered
+        ]
+        order = sorted(
+            entries, key=lambda one: (one.kind != "strategy", one.name, one.hidden, one.ref)
+        )
+        return ProgramCatalog(tuple(order), tuple(problems))
 
 
 def find_named_program(name: str, found: Settings, version: int | None = None) -> AnyProgram:

@@ -96,7 +96,10 @@ def load_file(path: Path, ref: str) -> ModuleType:
             return sys.modules[name]
         with _guard_load(ref, str(path), name), _on_path(folders):
             _refuse_namesakes(path, ref)
-            loaded = _execute(name, path)
+            spec = importlib.util.spec_from_file_location(name, path)
+            assert spec is not None and spec.loader is not None  # the name ends in .py
+            loaded = sys.modules[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(loaded)
         _adopt(loaded, path)
         return loaded
 
@@ -119,14 +122,6 @@ def read_source_text(place: str, root: Path | None = None) -> str:
         except OSError:
             continue
     return ""
-
-
-def _execute(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None  # the name ends in .py
-    loaded = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
 
 
 def _identity(path: Path) -> tuple[str, list[str]]:

@@ -242,7 +242,15 @@ def resolve_database_address(
         raise BadSetting(name, f"it should be a string or a path, got {type(given).__name__}")
     scheme, mark, rest = given.partition("://")
     if not mark:
-        return _bare(given, folder, name)
+        if given == ":memory:":
+            raise BadSetting(name, "use memory:// for a database in memory")
+        if given.startswith(("postgres:", "postgresql:")):
+            raise BadSetting(name, MALFORMED)
+        if not given.endswith(SUFFIXES):
+            known = "sqlite:///file, postgresql://host/name, memory://, or a path that ends in .db"
+            shown = "it" if may_hold_secret(given) else repr(given)
+            raise BadSetting(name, f"{shown} is not an address; use {known}")
+        return _sqlite(given, folder, name)
     match scheme:
         case "sqlite":
             return _sqlite(_after_third_slash(rest, name), folder, name)
@@ -258,18 +266,6 @@ def resolve_database_address(
         raise BadSetting(name, MALFORMED)
     find_store_factory(scheme, name)  # raises for a scheme that no installed package knows
     return given
-
-
-def _bare(given: str, folder: Path, name: str) -> str:
-    if given == ":memory:":
-        raise BadSetting(name, "use memory:// for a database in memory")
-    if given.startswith(("postgres:", "postgresql:")):
-        raise BadSetting(name, MALFORMED)
-    if not given.endswith(SUFFIXES):
-        known = "sqlite:///file, postgresql://host/name, memory://, or a path that ends in .db"
-        shown = "it" if may_hold_secret(given) else repr(given)
-        raise BadSetting(name, f"{shown} is not an address; use {known}")
-    return _sqlite(given, folder, name)
 
 
 def _after_third_slash(rest: str, name: str) -> str:
@@ -410,7 +406,13 @@ def read_lua_options(found: Settings | None) -> LuaOptions:
         if key not in LUA_KEYS:
             raise BadSetting(where, f"unknown key {key!r}; there are {', '.join(LUA_KEYS)}")
     largest = found.lua.get("max_package", DEFAULT_MAX_PACKAGE)
-    return LuaOptions(_shares(found.lua, where), parse_size(largest, f"max_package of {where}"))
+    names = found.lua.get("shares", [])
+    if not fits_type(names, list[str]):
+        raise BadSetting(f"shares of {where}", f"it must be a list of strings, got {names!r}")
+    for name in names:
+        if not name or any(part in name for part in _NO_NAMES):
+            raise BadSetting(f"shares of {where}", f"{name!r} is not a valid namespace")
+    return LuaOptions(frozenset(names), parse_size(largest, f"max_package of {where}"))
 
 
 def parse_size(given: Any, name: str) -> int:
@@ -428,13 +430,3 @@ def format_size(size: int) -> str:
         if size >= _SIZE_UNITS[unit]:
             return f"{size / _SIZE_UNITS[unit]:.1f} {unit}"
     return f"{size} B"
-
-
-def _shares(table: Mapping[str, Any], where: str) -> frozenset[str]:
-    names = table.get("shares", [])
-    if not fits_type(names, list[str]):
-        raise BadSetting(f"shares of {where}", f"it must be a list of strings, got {names!r}")
-    for name in names:
-        if not name or any(part in name for part in _NO_NAMES):
-            raise BadSetting(f"shares of {where}", f"{name!r} is not a valid namespace")
-    return frozenset(names)

@@ -96,7 +96,15 @@ def make_action(
     Raises `NotAProgram` and `BadArguments`.
     """
     if isinstance(do, Feed):
-        return _check_feed(do, give or args or title or labels)
+        if give or args or title or labels:
+            raise BadArguments("do", "a Feed takes no args, give, title or labels")
+        if not isinstance(do.session, str) or not do.session.strip():
+            raise BadArguments("Feed", "give a session, by its id or key")
+        if not isinstance(do.signal, str):
+            raise BadArguments("Feed", f"{do.signal!r} is not the name of a signal")
+        if do.value is not msgspec.UNSET:
+            to_plain(do.value, "value")
+        return do
     fixed = dict(to_plain(dict(args or {}), "args"))
     title = check_title_arg(title)
     checked = check_labels_arg(labels)
@@ -109,18 +117,6 @@ def make_action(
     if not isinstance(give, str):
         raise BadArguments("give", f"{give!r} is not the name of an argument")
     return Start(do.ref, fixed, give, title, checked)
-
-
-def _check_feed(given: Feed, more: object) -> Feed:
-    if more:
-        raise BadArguments("do", "a Feed takes no args, give, title or labels")
-    if not isinstance(given.session, str) or not given.session.strip():
-        raise BadArguments("Feed", "give a session, by its id or key")
-    if not isinstance(given.signal, str):
-        raise BadArguments("Feed", f"{given.signal!r} is not the name of a signal")
-    if given.value is not msgspec.UNSET:
-        to_plain(given.value, "value")
-    return given
 
 
 def read_action(duty: Duty) -> Action:
@@ -206,7 +202,15 @@ class SessionActionRunner:
         self, action: Action, key: str, happened: JSON, labels: Mapping[str, str]
     ) -> ActionResult:
         if isinstance(action, Feed):
-            return await self._feed(action, key, happened)
+            engine = self._engine
+            session_id = await resolve_session_id(engine.store, action.session)
+            value = happened if action.value is msgspec.UNSET else action.value
+            if action.signal:
+                new = await engine.send(session_id, Signal(action.signal, value, key))
+            else:
+                require_input_fits(value, engine.max_input)
+                new = await engine.shielded.run(engine.acceptance.words(session_id, value, key))
+            return ActionResult(session_id, new)
         found = await self._engine.store.find(key)
         if found is not None:
             return ActionResult(found, False)
@@ -219,14 +223,3 @@ class SessionActionRunner:
         except (KeyConflict, KeyDeleted) as known:
             return ActionResult(known.session_id, False)
         return ActionResult(status.session_id, True)
-
-    async def _feed(self, action: Feed, key: str, happened: JSON) -> ActionResult:
-        engine = self._engine
-        session_id = await resolve_session_id(engine.store, action.session)
-        value = happened if action.value is msgspec.UNSET else action.value
-        if action.signal:
-            new = await engine.send(session_id, Signal(action.signal, value, key))
-        else:
-            require_input_fits(value, engine.max_input)
-            new = await engine.shielded.run(engine.acceptance.words(session_id, value, key))
-        return ActionResult(session_id, new)

@@ -289,18 +289,15 @@ class Schedules:
             except StoreError:
                 raise
             except Exception as error:
-                done = self._leave_to_others(duty.id, error)
+                # Log once that this process cannot read a schedule; another version may.
+                if duty.id not in self._odd:
+                    log.warning("schedule %s is left to other processes: %s", duty.id, error)
+                self._odd.add(duty.id)
+                done = False
             moved = moved or done
             left = left + (not done)
         self._left = left
         return moved
-
-    def _leave_to_others(self, name: str, error: Exception) -> bool:
-        """Log once that this process cannot read a schedule; another version may."""
-        if name not in self._odd:
-            log.warning("schedule %s is left to other processes: %s", name, error)
-        self._odd.add(name)
-        return False
 
     async def _run_due(self, duty: Duty, now: float) -> bool:
         stored = _read(duty)

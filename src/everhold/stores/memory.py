@@ -454,6 +454,12 @@ class MemoryStore:
     async def unmoved(
         self, now: float, living: set[str], *, parked: bool = False, limit: int = 100
     ) -> builtins.list[UnmovedSession]:
+        # Sessions that have not ended, and those with queued input.
+        rest = [
+            self._sessions[id]
+            for id in self._intakes
+            if id in self._sessions and id not in self._live
+        ]
         found = [
             (
                 since,
@@ -461,19 +467,10 @@ class MemoryStore:
                 why,
                 UnmovedSession(session.birth.id, why, since, session.head.revision, came),
             )
-            for session in self._unended()
+            for session in [*self._live.values(), *rest]
             for why, since, came in self._find_reasons(session, now, living, parked)
         ]
         return [one for *_, one in nsmallest(limit, found, key=lambda each: each[:3])]
-
-    def _unended(self) -> builtins.list[_Session]:
-        """Sessions that have not ended, and those with queued input."""
-        rest = [
-            self._sessions[id]
-            for id in self._intakes
-            if id in self._sessions and id not in self._live
-        ]
-        return [*self._live.values(), *rest]
 
     def _find_reasons(
         self, session: _Session, now: float, living: set[str], parked: bool

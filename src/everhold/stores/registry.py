@@ -65,7 +65,17 @@ def find_store_factory(scheme: str, setting: str = "database") -> StoreFactory:
         return _OWN[scheme]
     found = load_entry_point(STORES, scheme)
     if found is None:
-        raise BadSetting(setting, _describe_unknown(scheme))
+        from difflib import get_close_matches
+
+        known = list_store_schemes()
+        close = get_close_matches(scheme, known, 1)
+        meant = f"; did you mean {close[0]!r}?" if close else ""
+        listed = ", ".join(f"{one}://" for one in known)
+        raise BadSetting(
+            setting,
+            f"{scheme}:// is not known{meant}; known: {listed}. A package can add others with the"
+            f" entry point {STORES}.",
+        )
     if not callable(found.value):
         raise found.refuse("is not a function that makes a store")
     factory: StoreFactory = found.value
@@ -75,18 +85,6 @@ def find_store_factory(scheme: str, setting: str = "database") -> StoreFactory:
 def list_store_schemes() -> list[str]:
     """The known schemes: the built-in ones, then those of installed packages."""
     return list(dict.fromkeys([*_OWN, *list_entry_point_names(STORES)]))
-
-
-def _describe_unknown(scheme: str) -> str:
-    from difflib import get_close_matches
-
-    known = list_store_schemes()
-    close = get_close_matches(scheme, known, 1)
-    meant = f"; did you mean {close[0]!r}?" if close else ""
-    return (
-        f"{scheme}:// is not known{meant}; known: {', '.join(f'{one}://' for one in known)}."
-        f" A package can add others with the entry point {STORES}."
-    )
 
 
 def get_pending_sql(address: str) -> str:

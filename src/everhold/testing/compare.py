@@ -11,7 +11,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.journal import describe_query
-from everhold.core.query import SCRIPTED_KINDS, Query, QueryAnswer
+from everhold.core.query import SCRIPTED_KINDS, Query
 from everhold.core.status import Raised
 from everhold.engine.journal_reader import index_queries, read_outcome
 from everhold.errors import OutcomeUnknown
@@ -68,18 +68,19 @@ class SessionTrace(msgspec.Struct):
             outcome = Raised(outcome.error, outcome.kind)
         return cls(
             {query.key: describe_query(query) for query in queries.values()},
-            {queries[answer.q].key: _simplify_answer(answer) for answer in given},
-            [list_call_names([queries[answer.q]])[0] for answer in given if _is_unknown(answer)],
+            {
+                queries[answer.q].key: (
+                    answer.value if answer.error is None else {"error": answer.error}
+                )
+                for answer in given
+            },
+            [
+                list_call_names([queries[answer.q]])[0]
+                for answer in given
+                if answer.error is not None and answer.error.get("code") == OutcomeUnknown.code
+            ],
             outcome,
         )
-
-
-def _simplify_answer(answer: QueryAnswer) -> JSON:
-    return answer.value if answer.error is None else {"error": answer.error}
-
-
-def _is_unknown(answer: QueryAnswer) -> bool:
-    return answer.error is not None and answer.error.get("code") == OutcomeUnknown.code
 
 
 async def load_records(store: Store) -> list[SessionRecord]:

@@ -138,17 +138,11 @@ def _is_the_programs(frame: FrameType | None) -> bool:
         module = str(frame.f_globals.get("__name__", ""))
         if module.partition(".")[0] in _OTHERS or module.startswith(_RUNTIME):
             return False
-        if not _is_between(module):
+        # otherwise a standard library module that the program called, such as `random`
+        if module.partition(".")[0] not in sys.stdlib_module_names or module == "__main__":
             return True
         frame = frame.f_back
     return False
-
-
-def _is_between(module: str) -> bool:
-    """Whether this is a standard library module that the program called, such as `random` or
-    `uuid`.
-    """
-    return module.partition(".")[0] in sys.stdlib_module_names and module != "__main__"
 
 
 _EVENTS: Final = frozenset(

@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from msgspec import Meta
 
 from everhold.core.codec import JSON
-from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Returned, Status
+from everhold.core.status import Accepted, Finished, Paused, Raised, Returned, Status
 from everhold.errors import BadRequest, EverholdError
 from everhold.mcp import render, tool_schema
 from everhold.mcp.algocline.query_ids import QueryNames
@@ -114,7 +114,13 @@ def render_alc_status(status: Status, names: QueryNames, *, option: str = "") ->
         case Accepted(_, remaining) if remaining:
             return {"status": "accepted", "remaining": remaining}
         case Paused() if asked := render.list_model_questions(status):
-            return _render_queries(status.session_id, asked, names)
+            head: dict[str, JSON] = {"status": "needs_response", "session_id": status.session_id}
+            if len(asked) == 1:
+                return {**head, "query_id": names[asked[0].id], **query_json(asked[0])}
+            return {
+                **head,
+                "queries": [{"id": names[query.id], **query_json(query)} for query in asked],
+            }
         case Finished():
             return _render_outcome(status)
     shown = render.render_status(status, option=option)
@@ -131,15 +137,6 @@ def _describe_next(session_id: str, people: Sequence[Mapping[str, JSON]]) -> str
         f"Only a person can answer this, you cannot: ask the user to type `{commands}`,"
         f" then {look}."
     )
-
-
-def _render_queries(
-    session_id: str, asked: tuple[OpenQuery, ...], names: QueryNames
-) -> dict[str, JSON]:
-    shown: dict[str, JSON] = {"status": "needs_response", "session_id": session_id}
-    if len(asked) == 1:
-        return {**shown, "query_id": names[asked[0].id], **query_json(asked[0])}
-    return {**shown, "queries": [{"id": names[query.id], **query_json(query)} for query in asked]}
 
 
 def _render_outcome(status: Finished) -> dict[str, JSON]:

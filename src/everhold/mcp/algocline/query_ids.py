@@ -23,7 +23,7 @@ import msgspec
 
 from everhold.core.journal import Delivery, find_open_queries
 from everhold.core.query import MODEL_KINDS, Query, QueryAnswer, parse_query_number
-from everhold.engine.journal_reader import JournalStep, read_steps
+from everhold.engine.journal_reader import read_steps
 from everhold.packages.program_hosts import is_lua_ref
 from everhold.ports.store import SessionRecord, Store
 
@@ -43,7 +43,13 @@ class QueryNames:
         self._places = _Places()
         self._lua = lua
         for step in read_steps(deliveries):
-            self._fold(step)
+            self._close([one.answer for one in step.answered])
+            for q in step.notes.withdrawn:
+                self.open.pop(self.all.get(q, ""), None)
+            if step.notes.outcome is not None:
+                self.open.clear()
+            for query in step.asked:
+                self._ask(query, step.n)
         self._close(kept)
 
     def __getitem__(self, query_id: str) -> str:
@@ -62,15 +68,6 @@ class QueryNames:
         """Whether the answered question was asked together with one that is still open."""
         return self._since[answer.q] in {self._since[q] for q in self.open.values()}
 
-    def _fold(self, step: JournalStep) -> None:
-        self._close([one.answer for one in step.answered])
-        for q in step.notes.withdrawn:
-            self.open.pop(self.all.get(q, ""), None)
-        if step.notes.outcome is not None:
-            self.open.clear()
-        for query in step.asked:
-            self._ask(query, step.n)
-
     def _close(self, answers: Iterable[QueryAnswer]) -> None:
         closed = [answer for answer in answers if answer.q in self.all]
         for answer in closed:
@@ -87,11 +84,12 @@ class QueryNames:
             return
         if query.q not in self.all:
             self._since[query.q] = n
-            self.all[query.q] = f"f-{place}-{self._places.asked(strand)}" if place else self._free()
+            self.all[query.q] = (
+                f"f-{place}-{self._places.asked(strand)}"
+                if place
+                else next(name for name in map("q-{}".format, count()) if name not in self.open)
+            )
         self.open[self.all[query.q]] = query.q
-
-    def _free(self) -> str:
-        return next(name for name in map("q-{}".format, count()) if name not in self.open)
 
 
 class _Places:

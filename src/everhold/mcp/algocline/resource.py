@@ -113,7 +113,9 @@ class AlcResources:
                     ), JSON_MIME_TYPE
                 case "logs", [session_id]:
                     _check_name("session_id", session_id, uri)
-                    return await self._log(
+                    runtime = await self._holder.runtime()
+                    await transcripts.write_missing_transcripts(runtime.store, runtime.clock.now())
+                    return transcripts.read_log(
                         session_id, _read_parameters(uri, query, _LOG)["max_chars"]
                     ), JSON_MIME_TYPE
                 case (("scenarios" | "eval"), [name]):
@@ -165,11 +167,6 @@ class AlcResources:
         await self._card(card_id)
         rows = (await (await self._store()).value("card/samples", card_id))[0] or [[]]
         return alc_wire.dump_compact(rows[0][offset : offset + limit])
-
-    async def _log(self, session_id: str, most: int) -> str:
-        runtime = await self._holder.runtime()
-        await transcripts.write_missing_transcripts(runtime.store, runtime.clock.now())
-        return transcripts.read_log(session_id, most)
 
     async def _store(self) -> Store:
         return (await self._holder.runtime()).store

@@ -308,7 +308,15 @@ class AlcToolHandlers:
         if given.task is not None:
             ctx["task"] = given.task
         found = _roots(given.project_root)
-        program = self._program(given.strategy, found)
+        try:
+            program = folder.find_package(
+                given.strategy, found.pinned, self._holder.folders.all
+            ) or self._holder.program(given.strategy)
+        except (UnknownProgram, NotAllowed) as error:
+            words = f"Package '{given.strategy}' not found. Use alc_pkg_install to install it."
+            raise AlcRefused(
+                words, error.code, _NO_PACKAGE if isinstance(error, NotAllowed) else error.hint
+            ) from None
         is_lua = isinstance(program, LuaProgram)
         call = (
             program(ctx)
@@ -317,17 +325,6 @@ class AlcToolHandlers:
         )
         title = instructions.make_session_title(given.strategy, ctx)
         return await self._start(call, ctx, title, given.strategy, given.project_root, found)
-
-    def _program(self, name: str, found: PackageRoots) -> Any:
-        try:
-            return folder.find_package(
-                name, found.pinned, self._holder.folders.all
-            ) or self._holder.program(name)
-        except (UnknownProgram, NotAllowed) as error:
-            words = f"Package '{name}' not found. Use alc_pkg_install to install it."
-            raise AlcRefused(
-                words, error.code, _NO_PACKAGE if isinstance(error, NotAllowed) else error.hint
-            ) from None
 
     async def _start(
         self,
@@ -431,9 +428,6 @@ class AlcToolHandlers:
                 raise AlcRefused(words, error.code, _NOT_FOUND) from None
             self.reported[record.birth.id] = record.head.n
             return alc_wire.dump_pretty(self._snapshot(record, pending, given.include_history))
-        return await self._listed(pending, given.include_history)
-
-    async def _listed(self, pending: PendingFilter | None, history: bool) -> str:
         store = self._runtime.store
         ids: list[SessionId] = [
             row.birth.id async for row in iterate_sessions(store, SessionFilter(state=_LIVE))
@@ -444,7 +438,9 @@ class AlcToolHandlers:
         )
         listed: dict[str, JSON] = {
             "active_sessions": len(ids),
-            "sessions": [self._snapshot(record, pending, history) for record in records],
+            "sessions": [
+                self._snapshot(record, pending, given.include_history) for record in records
+            ],
         }
         if len(ids) > MAX_LISTED:
             listed["truncated"] = True

@@ -85,22 +85,21 @@ def _write_files(into: Path, record: SessionRecord) -> None:
     ]
     if not transcript or (into / f"{session_id}.json").exists():
         return
+    prompt = transcript[0]["prompt"]
+    words = prompt.encode()
     doc = {
         "session_id": session_id,
         "strategy": record.birth.metadata.get("strategy"),
-        "task_hint": _shorten_hint(transcript[0]["prompt"]),
+        "task_hint": (
+            prompt
+            if len(words) <= HINT_LENGTH
+            else words[:HINT_LENGTH].decode(errors="ignore") + "..."
+        ),
         "stats": render_alc_stats(make_finished_status(record))["auto"],
         "transcript": transcript,
     }
     write_atomically(into / f"{session_id}.meta.json", dump_wire_json(_meta(doc)))
     write_atomically(into / f"{session_id}.json", dump_pretty(doc))
-
-
-def _shorten_hint(prompt: str) -> str:
-    words = prompt.encode()
-    return (
-        prompt if len(words) <= HINT_LENGTH else words[:HINT_LENGTH].decode(errors="ignore") + "..."
-    )
 
 
 def _meta(doc: dict[str, Any]) -> dict[str, JSON]:

@@ -79,7 +79,11 @@ INSTALLED_SOURCE: Final = InstalledSource()
 def parse_source(value: Any) -> PackageSource:
     """Read a source from a value of a file; raises `msgspec.ValidationError`."""
     if isinstance(value, str):
-        return _parse_old_source(value)
+        if not value:
+            return UNKNOWN_SOURCE
+        if value == "bundled":
+            return BundledSource()
+        return INSTALLED_SOURCE if value.startswith("/") else GitSource(value)
     found: PackageSource = msgspec.convert(value, PackageSource)
     return found
 
@@ -93,14 +97,6 @@ def dump_source(of: PackageSource) -> dict[str, Any]:
 def get_source_type(of: PackageSource) -> str:
     """The `type` of a source in a file."""
     return str(dump_source(of)["type"])
-
-
-def _parse_old_source(text: str) -> PackageSource:
-    if not text:
-        return UNKNOWN_SOURCE
-    if text == "bundled":
-        return BundledSource()
-    return INSTALLED_SOURCE if text.startswith("/") else GitSource(text)
 
 
 #: Seconds that git may take.
@@ -136,7 +132,18 @@ class FetchedFolder:
 def fetch_packages(url: str, rev: str | None = None) -> Iterator[FetchedFolder]:
     """The folder at an address: an absolute path in place, else a temporary clone."""
     if url.startswith(("/", "~")):
-        yield _use_folder(url, rev)
+        local = Path(url).expanduser()
+        if rev is not None:
+            raise BadPackage(
+                f"A directory has no revision: {url}", f"Give a git URL: file://{local}"
+            )
+        if not local.is_dir():
+            raise BadPackage(
+                f"Source directory does not exist: {local}",
+                "Give an existing folder or a git URL.",
+            )
+        local = local.resolve()
+        yield FetchedFolder(local, FolderSource(str(local)), local.name)
         return
     at = normalize_git_url(url)
     with tempfile.TemporaryDirectory(prefix="everhold-") as place:
@@ -148,19 +155,6 @@ def fetch_packages(url: str, rev: str | None = None) -> Iterator[FetchedFolder]:
             GitSource(hide_credentials(at), commit),
             at.rstrip("/").rpartition("/")[2].removesuffix(".git"),
         )
-
-
-def _use_folder(url: str, rev: str | None) -> FetchedFolder:
-    folder = Path(url).expanduser()
-    if rev is not None:
-        raise BadPackage(f"A directory has no revision: {url}", f"Give a git URL: file://{folder}")
-    if not folder.is_dir():
-        raise BadPackage(
-            f"Source directory does not exist: {folder}",
-            "Give an existing folder or a git URL.",
-        )
-    folder = folder.resolve()
-    return FetchedFolder(folder, FolderSource(str(folder)), folder.name)
 
 
 def normalize_git_url(url: str) -> str:
@@ -194,21 +188,17 @@ def _clone(url: str, rev: str | None, folder: Path) -> str:
     if rev is None:
         _git(url, "clone", "-q", "--depth", "1", "--no-tags", "--template=", "--", url, str(folder))
     else:
-        _clone_revision(url, rev, folder)
+        if not rev or rev.startswith("-") or not rev.isprintable() or ":" in rev or " " in rev:
+            raise BadPackage(f"Not a revision: {rev!r}", "Give a tag, a branch or a commit.")
+        _git(url, "init", "-q", "--template=", str(folder))
+        try:  # only this revision, if the server allows that
+            _git(url, "-C", str(folder), "fetch", "-q", "--depth", "1", "--no-tags", "--", url, rev)
+            _git(url, "-C", str(folder), "checkout", "-q", "--detach", "FETCH_HEAD", "--")
+        except BadPackage:
+            shutil.rmtree(folder)
+            _git(url, "clone", "-q", "--no-checkout", "--template=", "--", url, str(folder))
+            _git(url, "-C", str(folder), "checkout", "-q", "--detach", rev, "--")
     return _git(url, "-C", str(folder), "rev-parse", "HEAD").strip()
-
-
-def _clone_revision(url: str, rev: str, folder: Path) -> None:
-    if not rev or rev.startswith("-") or not rev.isprintable() or ":" in rev or " " in rev:
-        raise BadPackage(f"Not a revision: {rev!r}", "Give a tag, a branch or a commit.")
-    _git(url, "init", "-q", "--template=", str(folder))
-    try:  # only this revision, if the server allows that
-        _git(url, "-C", str(folder), "fetch", "-q", "--depth", "1", "--no-tags", "--", url, rev)
-        _git(url, "-C", str(folder), "checkout", "-q", "--detach", "FETCH_HEAD", "--")
-    except BadPackage:
-        shutil.rmtree(folder)
-        _git(url, "clone", "-q", "--no-checkout", "--template=", "--", url, str(folder))
-        _git(url, "-C", str(folder), "checkout", "-q", "--detach", rev, "--")
 
 
 def _git(url: str, *words: str) -> str:

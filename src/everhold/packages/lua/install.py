@@ -308,7 +308,16 @@ def link(
         raise BadPackage(f"invalid scope '{scope}': expected one of global, variant")
     if not folder.is_dir():
         raise BadPackage(f"Path is not a directory: {folder}")
-    places = _link_targets(folder, name)
+    if is_package(folder):
+        places = {check_package_name(folder.name if name is None else name): folder}
+    else:
+        places = list_collection(folder)
+        if not places:
+            raise BadPackage(f"No init.lua found in {folder} or any of its subdirectories")
+        if name is not None:
+            raise BadPackage(
+                "The 'name' parameter is only supported for a single package (init.lua at root)."
+            )
     mode = "single" if is_package(folder) else "collection"
     report: dict[str, Any] = {"mode": mode, "scope": scope}
     if scope == "variant":
@@ -340,19 +349,6 @@ def unlink(name: str, *, project: str | Path | None = None) -> dict[str, Any]:
             f"everhold pkg remove {name} --global",
         )
     raise BadPackage(f"Package '{name}' is not installed")
-
-
-def _link_targets(folder: Path, name: str | None) -> dict[str, Path]:
-    if is_package(folder):
-        return {check_package_name(folder.name if name is None else name): folder}
-    found = list_collection(folder)
-    if not found:
-        raise BadPackage(f"No init.lua found in {folder} or any of its subdirectories")
-    if name is not None:
-        raise BadPackage(
-            "The 'name' parameter is only supported for a single package (init.lua at root)."
-        )
-    return found
 
 
 def _link_globally(places: dict[str, Path], force: bool) -> None:

@@ -61,7 +61,15 @@ def select_rows(
 ) -> list[Row]:
     """Apply the options of a listing. A filter that is not an object is ignored."""
     wanted = _select_fields(fields, verbose, summary, full)
-    keys = _parse_sort(sort)
+    keys = []
+    for part in sort.split(","):
+        field = part.removeprefix("-")
+        if not field:
+            raise BadPackage(
+                f'invalid sort "{sort}": a key is missing',
+                'Separate keys with commas: "-active,name"',
+            )
+        keys.append((field, part.startswith("-")))
     found = [row for row in rows if not isinstance(filter, Mapping) or _matches(row, filter)]
     for key, is_down in reversed(keys):
         found.sort(key=lambda row, key=key: _rank(row.get(key)), reverse=is_down)  # type: ignore[misc]
@@ -77,19 +85,6 @@ def _select_fields(
     if verbose not in (None, "summary", "full"):
         raise BadPackage(f'invalid verbose value "{verbose}" (expected "summary" or "full")')
     return full if verbose == "full" else summary
-
-
-def _parse_sort(sort: str) -> list[tuple[str, bool]]:
-    keys = []
-    for part in sort.split(","):
-        key = part.removeprefix("-")
-        if not key:
-            raise BadPackage(
-                f'invalid sort "{sort}": a key is missing',
-                'Separate keys with commas: "-active,name"',
-            )
-        keys.append((key, part.startswith("-")))
-    return keys
 
 
 def _matches(row: Row, wanted: Mapping[str, Any]) -> bool:
@@ -210,7 +205,10 @@ def _load_known(at: AlcHome, found: _Found) -> dict[str, InstalledPackage]:
 def _add_project_rows(project: Project, at: AlcHome, found: _Found) -> None:
     locked: dict[str, LockedPackage] = {}
     try:
-        found.rows += [_variant(name, folder) for name, folder in project.variants().items()]
+        found.rows += [
+            _row(name, "variant", folder, "variant") | {"path": str(folder), "source_type": "path"}
+            for name, folder in project.variants().items()
+        ]
     except BadPackageFile as error:
         found.warnings.append(str(error))
     try:
@@ -229,10 +227,6 @@ def _add_project_rows(project: Project, at: AlcHome, found: _Found) -> None:
             found.rows.append(
                 _needed(name, PathNeed(one.source.path, one.version), one, project, at)
             )
-
-
-def _variant(name: str, folder: Path) -> Row:
-    return _row(name, "variant", folder, "variant") | {"path": str(folder), "source_type": "path"}
 
 
 def _needed(

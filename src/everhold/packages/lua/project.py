@@ -150,7 +150,12 @@ class Project(msgspec.Struct, frozen=True):
             raise BadPackageFile(
                 str(self.lock), f"unsupported alc.lock version {read.get('version')}: expected 1"
             )
-        return [_locked(self.lock, one) for one in _list(self.lock, read.get("package", []))]
+        value = read.get("package", [])
+        if not isinstance(value, list):
+            raise BadPackageFile(
+                str(self.lock), "package should be an array of tables, [[package]]"
+            )
+        return [_locked(self.lock, one) for one in value]
 
     def write_lock(self, packages: Iterable[LockedPackage]) -> None:
         text = f"version = {LOCK_VERSION}\n"
@@ -209,12 +214,6 @@ def _table(file: Path, name: str) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise BadPackageFile(str(file), f"{name} should be a table")
     return table
-
-
-def _list(file: Path, value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise BadPackageFile(str(file), "package should be an array of tables, [[package]]")
-    return value
 
 
 def _need(file: Path, name: str, value: Any) -> PackageNeed:

@@ -61,7 +61,8 @@ def update(project: str | Path | None = None) -> dict[str, Any]:
         try:
             resolved.append(_resolve(name, need, one, at))
         except (BadPackage, PackageTooLarge) as error:
-            errors.append(_name_problem(name, str(error)))
+            problem = str(error)
+            errors.append(problem if problem.startswith(f"'{name}") else f"'{name}': {problem}")
             kept += [before[name]] if name in before else []
     with one.guarded():
         order = list(one.needs())
@@ -86,10 +87,6 @@ def _resolve(name: str, need: PackageNeed, project: Project, at: AlcHome) -> Loc
     if not (at.packages / name).is_dir():
         raise BadPackage("not installed (not found in packages_dir)")
     return LockedPackage(name, INSTALLED_SOURCE)
-
-
-def _name_problem(name: str, problem: str) -> str:
-    return problem if problem.startswith(f"'{name}") else f"'{name}': {problem}"
 
 
 # ---- pinned copies

@@ -145,18 +145,18 @@ def _files(package: str, folder: str, prefix: str) -> Iterator[tuple[str, FileFi
             if entry.name.startswith("."):
                 continue
             if entry.is_symlink():
-                _refuse_leaving(entry, package)
+                if not Path(entry.path).resolve().is_relative_to(package):
+                    raise NotAllowed(
+                        f"{entry.path} leads out of the package", "Replace the link with a copy."
+                    )
+                if not entry.is_file():
+                    raise NotAllowed(
+                        f"{entry.path} is a link to a folder", "Replace the link with a copy."
+                    )
             if entry.is_dir(follow_symlinks=False):
                 yield from _files(package, entry.path, f"{prefix}{entry.name}/")
             elif entry.is_file():
                 yield prefix + entry.name, make_file_fingerprint(entry.stat())
-
-
-def _refuse_leaving(link: os.DirEntry[str], package: str) -> None:
-    if not Path(link.path).resolve().is_relative_to(package):
-        raise NotAllowed(f"{link.path} leads out of the package", "Replace the link with a copy.")
-    if not link.is_file():
-        raise NotAllowed(f"{link.path} is a link to a folder", "Replace the link with a copy.")
 
 
 # ---- the file

@@ -79,7 +79,11 @@ async def rank(
         matches += played
         decided = iter(played)
         left = [one if one == other else next(decided).winner for one, other in pairs] + odd
-    return Ranking(left[0], _ranking(entered, matches, left[0]), matches)
+    best = left[0]
+    wins = Counter(match.winner for match in matches)
+    places = [RankedCandidate(text, wins[text]) for text in dict.fromkeys(entered)]
+    places.sort(key=lambda place: (place.answer != best, -place.wins))
+    return Ranking(best, places, matches)
 
 
 async def _written(ctx: Context, task: str, n: int) -> list[str]:
@@ -126,12 +130,6 @@ def _match(task: str, one: str, other: str) -> str:
 def _drop_empty(texts: list[str]) -> list[str]:
     """Drop empty candidates, but keep one. Equal candidates all stay, so that agreement counts."""
     return [text.strip() for text in texts if text.strip()] or [""]
-
-
-def _ranking(entered: list[str], matches: list[Match], first: str) -> list[RankedCandidate]:
-    wins = Counter(match.winner for match in matches)
-    places = [RankedCandidate(text, wins[text]) for text in dict.fromkeys(entered)]
-    return sorted(places, key=lambda place: (place.answer != first, -place.wins))
 
 
 def _cost(candidates: list[str] | None, n: int, **_: Any) -> Estimate:

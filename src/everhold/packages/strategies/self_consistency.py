@@ -51,7 +51,14 @@ async def self_consistency(ctx: Context, task: TaskText, samples: Samples = 5) -
         for number in range(samples)
     ]
     attempts = await ctx.llm_batch(prompts)
-    tally = _tally(attempts)
+    answers = [
+        short
+        for attempt in attempts
+        if (short := extract_short_answer(attempt)) and normalize_answer(short)
+    ]
+    counts = Counter(normalize_answer(answer) for answer in answers)
+    words = {normalize_answer(answer): answer for answer in reversed(answers)}
+    tally = [AnswerCount(words[key], count) for key, count in counts.most_common()]
     tied = [one for one in tally if one.votes == tally[0].votes]
     answer = tied[0].answer if tied else ""
     if len(tied) > 1:
@@ -61,20 +68,6 @@ async def self_consistency(ctx: Context, task: TaskText, samples: Samples = 5) -
         answer = tied[(parse_choice(reply, len(tied), "choice") or 1) - 1].answer
     votes = next((one.votes for one in tally if one.answer == answer), 0)
     return Vote(answer, votes / samples, tally, [attempt.strip() for attempt in attempts])
-
-
-def _tally(attempts: list[str]) -> list[AnswerCount]:
-    """Answers by their number of attempts, in the words of the first. Empty answers are left
-    out.
-    """
-    answers = [
-        short
-        for attempt in attempts
-        if (short := extract_short_answer(attempt)) and normalize_answer(short)
-    ]
-    votes = Counter(normalize_answer(answer) for answer in answers)
-    words = {normalize_answer(answer): answer for answer in reversed(answers)}
-    return [AnswerCount(words[key], count) for key, count in votes.most_common()]
 
 
 def _cost(samples: int, **_: Any) -> Estimate:

@@ -66,7 +66,15 @@ async def tree_of_thoughts(
     levels = list[list[Thought]]()
     for level in range(depth):
         ctx.progress(2 * level, 2 * depth + 1, f"level {level + 1}: next steps")
-        grown = await _grown(ctx, task, paths, branches)
+        words = _PROPOSAL.format(branches=branches)
+        proposals = await ctx.llm_batch(
+            [build_prompt(words, *_shown(path), task=task) for path in paths]
+        )
+        grown = [
+            [*path, step]
+            for path, text in zip(paths, proposals, strict=True)
+            for step in parse_list(text, branches)
+        ]
         if not grown:
             break
         ctx.progress(2 * level + 1, 2 * depth + 1, f"level {level + 1}: {len(grown)} paths")
@@ -82,17 +90,6 @@ async def tree_of_thoughts(
         max_tokens=LONG_ANSWER_TOKENS,
     )
     return ThoughtTree(extract_answer(replies), paths[0], best, levels)
-
-
-async def _grown(ctx: Context, task: str, paths: list[list[str]], branches: int) -> list[list[str]]:
-    """Every path, extended by each step proposed for it."""
-    words = _PROPOSAL.format(branches=branches)
-    replies = await ctx.llm_batch([build_prompt(words, *_shown(path), task=task) for path in paths])
-    return [
-        [*path, step]
-        for path, text in zip(paths, replies, strict=True)
-        for step in parse_list(text, branches)
-    ]
 
 
 async def _values(ctx: Context, task: str, paths: list[list[str]]) -> list[float]:

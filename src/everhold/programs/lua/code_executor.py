@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Final
 
 from everhold.core.codec import JSON
-from everhold.core.journal import ProgramReply
 from everhold.core.metrics import Metrics
 from everhold.core.query import Kind, Query, QueryAnswer
 from everhold.core.session import Birth, Seed, SessionId
@@ -101,14 +100,11 @@ class Lua:
             except WorkerFailed as error:
                 raise CodeExecutionStopped(self.language, error.reason) from None
             if isinstance(result, CodePaused):
-                self._hold(scope, run)
+                self._runs[scope] = run
+                while len(self._runs) > MAX_HELD_RUNS:
+                    self._runs.popitem(last=False)[1].drop()
             return result
         raise CodeExecutionStopped(self.language, f"its worker was lost {MAX_RUN_TRIES} times")
-
-    def _hold(self, scope: str, run: _Run) -> None:
-        self._runs[scope] = run
-        while len(self._runs) > MAX_HELD_RUNS:
-            self._runs.popitem(last=False)[1].drop()
 
     async def close(self) -> None:
         """End the workers. A later run starts new ones."""
@@ -172,7 +168,12 @@ class _Run:
             if reply.notes is not None:
                 self._printed += [entry.message for entry in reply.notes.log]
             if reply.outcome is not None:
-                return self._make_end(reply)
+                match reply.outcome:
+                    case Returned(value):
+                        return CodeEnded(value, printed=self._printed)
+                    case Raised(error, kind) if kind != Poison.code:
+                        return CodeEnded(error=error, printed=self._printed)
+                raise CodeExecutionStopped("lua", "the program killed its worker")
             self._open = reply.asked
             wishes = {_get_wish(query) for query in reply.asked}
             if wishes == {"tool"}:
@@ -192,14 +193,6 @@ class _Run:
             ]
         self.drop()
         return CodeEnded(error=f"{words} (refused {MAX_REFUSALS} times)", printed=self._printed)
-
-    def _make_end(self, reply: ProgramReply) -> CodeEnded:
-        match reply.outcome:
-            case Returned(value):
-                return CodeEnded(value, printed=self._printed)
-            case Raised(error, kind) if kind != Poison.code:
-                return CodeEnded(error=error, printed=self._printed)
-        raise CodeExecutionStopped("lua", "the program killed its worker")
 
     def drop(self) -> None:
         self._execution.drop()

@@ -44,7 +44,6 @@ from everhold.errors import AfterCancel, BudgetExceeded, Overtaken, Spinning, Un
 from everhold.ports.program import Call
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.search_path import (
-    LuaSource,
     clean_lua_source,
     find_lua_module,
     load_lua_source,
@@ -255,7 +254,17 @@ class LuaExecution:
 
     def _move(self, answers: list[QueryAnswer], cancel: str | None) -> None:
         self._since = process_time() if len(self._strands) > 1 else 0.0
-        self._reseed()
+        # A fork uses its own seed from its fork point on.
+        seeds = self.birth.seeds
+        seed = seeds[0].seed
+        self._until = inf
+        if len(seeds) > 1:
+            seed = next(entry.seed for entry in reversed(seeds) if self.n >= entry.since)
+            self._until = min((entry.since for entry in seeds if entry.since > self.n), default=inf)
+        if seed != self._seed:
+            self._seed = seed
+            for strand in self._strands:
+                strand.vm.seed(derive_lua_seed(seed, strand.path))
         if not self._strands and cancel is None:
             self._begin()
         for answer in answers:
@@ -268,7 +277,8 @@ class LuaExecution:
 
     def _reply(self) -> ProgramReply:
         if self._outcome is not None:
-            return self._end(self._outcome)
+            self.drop()
+            return ProgramReply([], [], None, self._outcome, self._notes)
         if (
             self._budget is None
             and len(self._pending) == len(self._strands) == 1
@@ -322,7 +332,13 @@ class LuaExecution:
         elif program.is_package:
             given = (b"package", program.name.encode(), None, None)
         else:
-            main = self._main()
+            assert self.program.main is not None
+            try:
+                main = load_lua_source(self.program.main, f"{self.program.name}.lua")
+            except OSError as error:
+                raise UnknownProgram(
+                    self.program.ref, f"{self.program.main} cannot be read: {error.strerror}"
+                ) from None
             given = (b"file", program.name.encode(), main.code, f"@{main.title}".encode())
             mode = main.mode or b"t"
         root = self._strand(
@@ -342,15 +358,6 @@ class LuaExecution:
                 ),
             )
         )
-
-    def _main(self) -> LuaSource:
-        assert self.program.main is not None
-        try:
-            return load_lua_source(self.program.main, f"{self.program.name}.lua")
-        except OSError as error:
-            raise UnknownProgram(
-                self.program.ref, f"{self.program.main} cannot be read: {error.strerror}"
-            ) from None
 
     def _strand(
         self,
@@ -372,19 +379,6 @@ class LuaExecution:
         strand = LuaCoroutine(vm, path, space, memory, fork, name, place)
         self._strands.append(strand)
         return strand
-
-    def _reseed(self) -> None:
-        """A fork of a session has dice of its own from its fork point on."""
-        seeds = self.birth.seeds
-        seed = seeds[0].seed
-        self._until = inf
-        if len(seeds) > 1:
-            seed = next(entry.seed for entry in reversed(seeds) if self.n >= entry.since)
-            self._until = min((entry.since for entry in seeds if entry.since > self.n), default=inf)
-        if seed != self._seed:
-            self._seed = seed
-            for strand in self._strands:
-                strand.vm.seed(derive_lua_seed(seed, strand.path))
 
     def _hand_over(self, answer: QueryAnswer) -> None:
         found = self._pending.pop(answer.q, None)
@@ -447,10 +441,6 @@ class LuaExecution:
             if answer is None:
                 return
             came = strand.vm.go(None, 0.0, *answer)
-
-    def _end(self, outcome: Outcome) -> ProgramReply:
-        self.drop()
-        return ProgramReply([], [], None, outcome, self._notes)
 
     # ---- what strands ask
 
@@ -690,7 +680,11 @@ class LuaExecution:
         while more:
             more, step, total, message, records, *rest = strand.vm.take()
             for place in range(0, records * 2, 2):
-                self._record(strand, decode_lua_text(rest[place]), decode_lua_json(rest[place + 1]))
+                name = decode_lua_text(rest[place])
+                value = decode_lua_json(rest[place + 1])
+                strand.stats[name] = value
+                if not self.replaying:
+                    self._noted.record[strand.label + name] = value
         if self.replaying:
             return
         if step is not None:
@@ -700,11 +694,6 @@ class LuaExecution:
             )
         for place in range(records * 2, len(rest), 3):
             self._log(strand, *rest[place : place + 3])
-
-    def _record(self, strand: LuaCoroutine, name: str, value: JSON) -> None:
-        strand.stats[name] = value
-        if not self.replaying:
-            self._noted.record[strand.label + name] = value
 
     def _log(self, strand: LuaCoroutine, level: bytes, source: bytes, words: bytes) -> None:
         where = f"{decode_lua_text(source)} {strand.label}".rstrip(" /")

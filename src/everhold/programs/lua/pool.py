@@ -211,7 +211,13 @@ class LuaWorker:
         except OSError:
             data = b""
         if not data:
-            self._ended()
+            if self.ready:
+                self.end(WorkerDied())
+            else:
+                said = self.process.complaint()
+                self.end(
+                    WorkerFailed(said.splitlines()[-1] if said else "it ended before it was ready")
+                )
             return
         self._inbox += data
         self._parse()
@@ -285,7 +291,11 @@ class LuaWorker:
             return
         if self.is_long(now) and not self._slowed:
             self._slowed = True
-            _step_back(self.process.pid)
+            # other processes get the CPU first
+            try:
+                os.setpriority(os.PRIO_PROCESS, self.process.pid, 10)
+            except OSError:
+                pass  # it has ended
         if now - self.since > self.pool.patience and self._queue:
             self._send_away(WorkerBusy())
         if self._use is None:
@@ -296,13 +306,6 @@ class LuaWorker:
             self.end(WorkerOvertime(self._replies))
         elif self._use.still > STALL_FACTOR * self.pool.limits.wall:
             self.end(WorkerDied())
-
-    def _ended(self) -> None:
-        if self.ready:
-            self.end(WorkerDied())
-            return
-        said = self.process.complaint()
-        self.end(WorkerFailed(said.splitlines()[-1] if said else "it ended before it was ready"))
 
     def end(self, reason: Exception) -> None:
         """Kill it, and tell whoever waits for it."""
@@ -326,14 +329,6 @@ class LuaWorker:
             if not waiting.done():
                 waiting.set_exception(reason)
         self._queue.clear()
-
-
-def _step_back(pid: int) -> None:
-    """Let others go first on a processor."""
-    try:
-        os.setpriority(os.PRIO_PROCESS, pid, 10)
-    except OSError:
-        pass  # it has ended
 
 
 class LuaWorkerPool:
@@ -379,7 +374,14 @@ class LuaWorkerPool:
         elif alone:
             return await self.place()
         else:
-            return await self._next_free()
+            mine: asyncio.Future[LuaWorker] = self.loop.create_future()
+            self._queue.append(mine)
+            try:
+                return await mine
+            except asyncio.CancelledError:
+                if mine.done() and not mine.cancelled() and mine.exception() is None:
+                    mine.result().finish()
+                raise
         await chosen.turn()
         if self._sparing is None and len(self.workers) < 2:
             self._sparing = self.loop.call_later(_SPARE, self._spare)
@@ -403,16 +405,6 @@ class LuaWorkerPool:
                 self.freed(self._start())
             except WorkerFailed as error:  # whoever needs one is told
                 log.warning("%s", error)
-
-    async def _next_free(self) -> LuaWorker:
-        mine: asyncio.Future[LuaWorker] = self.loop.create_future()
-        self._queue.append(mine)
-        try:
-            return await mine
-        except asyncio.CancelledError:
-            if mine.done() and not mine.cancelled() and mine.exception() is None:
-                mine.result().finish()
-            raise
 
     def _start(self) -> LuaWorker:
         worker = LuaWorker(self)

@@ -185,7 +185,13 @@ class RemoteLuaExecution:
                 continue
             except (WorkerOvertime, ProtocolBreach) as error:
                 return self._partly(steps, error)
-            return self._settled(worker, steps, replies)
+            if len(replies) < len(steps) and not (replies and replies[-1].outcome):
+                raise WorkerFailed("it answered less than it was asked")
+            if self._dropped:  # while it was under way
+                worker.drop(self._number)
+                raise Overtaken(self.birth.id, steps[-1][0])
+            self._worker = worker
+            return self._after(replies)
         if len(steps) > 1:
             raise Poison(MAX_WORKER_DEATHS)
         return [_ended(steps[0], Poison(MAX_WORKER_DEATHS))]
@@ -194,31 +200,15 @@ class RemoteLuaExecution:
         self, worker: LuaWorker, steps: list[WorkerStep], replaying: bool
     ) -> list[ProgramReply]:
         try:
-            return self._fitting(worker, await worker.work(self._orders(worker, steps, replaying)))
+            self._number = next(worker.pool.numbers)
+            worker.held.add(self._number)
+            groups = slice_steps([encode_step(step) for step in steps])
+            orders = [WorkerOrder(self._number, group, replaying=replaying) for group in groups]
+            self._into(orders[0])
+            return self._fitting(worker, await worker.work(orders))
         except BaseException:  # also where the caller has left
             worker.drop(self._number)
             raise
-
-    def _settled(
-        self, worker: LuaWorker, steps: list[WorkerStep], replies: list[ProgramReply]
-    ) -> list[ProgramReply]:
-        if len(replies) < len(steps) and not (replies and replies[-1].outcome):
-            raise WorkerFailed("it answered less than it was asked")
-        if self._dropped:  # while it was under way
-            worker.drop(self._number)
-            raise Overtaken(self.birth.id, steps[-1][0])
-        self._worker = worker
-        return self._after(replies)
-
-    def _orders(
-        self, worker: LuaWorker, steps: list[WorkerStep], replaying: bool
-    ) -> list[WorkerOrder]:
-        self._number = next(worker.pool.numbers)
-        worker.held.add(self._number)
-        groups = slice_steps([encode_step(step) for step in steps])
-        orders = [WorkerOrder(self._number, group, replaying=replaying) for group in groups]
-        self._into(orders[0])
-        return orders
 
     def _into(self, order: WorkerOrder) -> None:
         """Make this the order that begins the life."""

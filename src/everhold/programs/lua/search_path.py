@@ -214,23 +214,19 @@ def load_lua_source(path: Path, title: str) -> LuaSource:
     seen = make_file_fingerprint(os.stat(place))
     known = _sources.get((place, title))
     if known is None or known[0] != seen:
-        return _read_source(place, title, seen)
+        now = time.time_ns()
+        text = _read_bytes(place)
+        cleaned = clean_lua_source(text) if len(text) <= MAX_SOURCE_BYTES else _TOO_LARGE
+        source = LuaSource(title, cleaned)
+        if len(source.code) <= _MAX_CACHED_SOURCE_BYTES and is_settled(seen, now):
+            if len(_sources) >= _MAX_CACHED_SOURCES:
+                _sources.clear()
+            _sources[place, title] = seen, source
+        return source
     found = known[1]
     if found.mode is None:
         code = compile_lua(found.code, f"@{title}".encode())
         found.code, found.mode = (found.code, b"t") if code is None else (code, b"b")
-    return found
-
-
-def _read_source(place: str, title: str, seen: FileFingerprint) -> LuaSource:
-    now = time.time_ns()
-    text = _read_bytes(place)
-    code = clean_lua_source(text) if len(text) <= MAX_SOURCE_BYTES else _TOO_LARGE
-    found = LuaSource(title, code)
-    if len(found.code) <= _MAX_CACHED_SOURCE_BYTES and is_settled(seen, now):
-        if len(_sources) >= _MAX_CACHED_SOURCES:
-            _sources.clear()
-        _sources[place, title] = seen, found
     return found
 
 

@@ -72,23 +72,20 @@ class HeldExecution:
     def advance(self, step: WorkerStep) -> ProgramReply:
         if self._meter is None:
             return self.execution.advance(*step)  # type: ignore[no-any-return]
-        return self._counted(step, self._meter)
-
-    def _counted(self, step: WorkerStep, meter: Metrics) -> ProgramReply:
         answers = step[2]
         waited = step[3]
         for answer in answers:
             query = self._opened.pop(answer.q, None)
             if query is not None:
                 waited = waited or query.kind is not Kind.STATE
-                meter.answered(query, answer)
+                self._meter.answered(query, answer)
         if waited:
-            meter.resumed()
+            self._meter.resumed()
         reply: ProgramReply = self.execution.advance(*step)
         for q in reply.withdrawn:
             self._opened.pop(q, None)
         if reply.asked:
-            meter.paused(reply.asked)
+            self._meter.paused(reply.asked)
             for query in reply.asked:
                 self._opened[query.q] = query
         elif waited and not step[3] and self._opened and not (reply.withdrawn or reply.outcome):
@@ -279,10 +276,16 @@ def main() -> None:
     from everhold.programs.lua import confinement
 
     limits = msgspec.json.decode(sys.argv[1], type=LuaLimits)
-    channel = _private_channel()
+    # The socket under a number of its own; nothing stands on 0 and 1 that could be read or
+    # written by mistake.
+    channel = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.close(nothing)
     _load()
     walls = confinement.confine_process(limits.space, int(sys.argv[2]))
-    _close_standard_error()
+    os.dup2(1, 2)  # the pool reads the complaint of a worker only until it is ready
     serve_orders(channel, _begin, limits, walls)
 
 
@@ -319,23 +322,6 @@ def _write(channel: int, text: bytes) -> None:
         rest = memoryview(text)[sent:]
         while rest:
             rest = rest[os.write(channel, rest) :]
-
-
-def _private_channel() -> int:
-    """The socket under a number of its own; nothing stands on 0 and 1 that could be read or written
-    by mistake.
-    """
-    channel = os.dup(0)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
-    os.close(nothing)
-    return channel
-
-
-def _close_standard_error() -> None:
-    """From here on there is nobody to complain to: what started badly has said so before."""
-    os.dup2(1, 2)
 
 
 def _load() -> None:

@@ -33,24 +33,20 @@ async def wait_for(fut: Awaitable[Any], timeout: float | None) -> Any:
     if type(asyncio._get_running_loop()) is not DeterministicLoop:
         return await _wait_for(fut, timeout)
     if timeout is not None and timeout <= 0:
-        return await _take_if_done(fut)
+        # the result if there is one; a coroutine is not started
+        if asyncio.iscoroutine(fut):
+            fut.close()
+            raise TimeoutError
+        future = asyncio.ensure_future(fut)
+        if not future.done():
+            future.cancel()
+            await asyncio.wait([future])
+        try:
+            return future.result()
+        except asyncio.CancelledError as error:
+            raise TimeoutError from error
     async with asyncio.timeout(timeout):
         return await fut
-
-
-async def _take_if_done(fut: Awaitable[Any]) -> Any:
-    """`wait_for` with a timeout of zero: the result if there is one; a coroutine is not started."""
-    if asyncio.iscoroutine(fut):
-        fut.close()
-        raise TimeoutError
-    future = asyncio.ensure_future(fut)
-    if not future.done():
-        future.cancel()
-        await asyncio.wait([future])
-    try:
-        return future.result()
-    except asyncio.CancelledError as error:
-        raise TimeoutError from error
 
 
 class _Completed:

@@ -312,7 +312,13 @@ def _audit(
             if "/zoneinfo/" in str(args[0]):
                 return  # zoneinfo is written in C and has no frame on the stack
             name = f"open({args[0]!r})"
-        _report(executing, name, frame)
+        if _settings.mode == "refuse":
+            raise ForeignCall(find_call_name(name, frame))
+        line = find_program_line(frame)
+        if line not in _warned_lines and not executing.loop.dropped:
+            _warned_lines.add(line)
+            words = "%s in a program (%s, line %d): replay repeats it; use ctx.call"
+            log.warning(words, find_call_name(name, frame), line[0], line[1])
 
 
 def _is_read_by_python(frame: FrameType | None) -> bool:
@@ -324,17 +330,6 @@ def _is_read_by_python(frame: FrameType | None) -> bool:
             return False
         frame = frame.f_back
     return False
-
-
-def _report(executing: PythonExecution, name: str, frame: FrameType) -> None:
-    if _settings.mode == "refuse":
-        raise ForeignCall(find_call_name(name, frame))
-    line = find_program_line(frame)
-    if line in _warned_lines or executing.loop.dropped:
-        return
-    _warned_lines.add(line)
-    words = "%s in a program (%s, line %d): replay repeats it; use ctx.call"
-    log.warning(words, find_call_name(name, frame), line[0], line[1])
 
 
 def _watch() -> None:
@@ -405,7 +400,11 @@ def _strike(state: _ThreadState, running: PythonExecution) -> None:
     with _lock:
         state.struck = True
         if state.executing is running:
-            _throw(state.thread, Overtime)
+            import ctypes
+
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(state.thread), ctypes.py_object(Overtime)
+            )
         else:
             state.struck = False
 
@@ -424,12 +423,6 @@ def _absorb_overtime() -> None:
             pass
     except Overtime:
         pass
-
-
-def _throw(thread: int, error: type[BaseException]) -> None:
-    import ctypes
-
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
 def _is_debugged(thread: int) -> bool:

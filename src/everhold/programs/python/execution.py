@@ -219,7 +219,11 @@ class PythonExecution:
                 if fired:
                     loop.fire()
                 if cancel is not None:
-                    self._cancel(cancel)
+                    # Cancel the root task: the program sees CancelledError once. Later queries
+                    # are refused.
+                    self.cancelled = True
+                    assert self._root is not None
+                    self._root.cancel(cancel)
                 loop.drain()
         except BaseException as error:
             return self._fail(error, cancel)
@@ -343,12 +347,6 @@ class PythonExecution:
         finally:
             track.place = place
         return paused
-
-    def _cancel(self, reason: str) -> None:
-        """Cancel the root task: the program sees CancelledError once. Later queries are refused."""
-        self.cancelled = True
-        assert self._root is not None
-        self._root.cancel(reason)
 
     def _fail(self, error: BaseException, cancel: str | None) -> ProgramReply:
         """End an advance that raised. Ctrl-C and our own bugs propagate: nothing is committed."""

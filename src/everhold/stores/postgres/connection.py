@@ -125,7 +125,14 @@ class PostgresConnections:
                 " current_setting('server_encoding'), current_setting('synchronous_commit')"
             )
             pid, version, encoding, strength = (await cursor.fetchall())[0]
-            self._require_supported(version, encoding)
+            if version < OLDEST_SERVER:
+                raise StoreUnavailable(
+                    self.where, f"PostgreSQL {version // 10000} is too old", "Use 13 or newer."
+                )
+            if encoding != "UTF8":
+                raise StoreUnavailable(
+                    self.where, f"its encoding is {encoding}", "Create the database with UTF8."
+                )
             self.pooled = pid != line.info.backend_pid
             self.strong = "on" if strength == "off" else strength
             # psycopg would choose int2, int4 or int8 by the value, and the server would prepare
@@ -141,16 +148,6 @@ class PostgresConnections:
         except BaseException:
             await line.close()
             raise
-
-    def _require_supported(self, version: int, encoding: str) -> None:
-        if version < OLDEST_SERVER:
-            raise StoreUnavailable(
-                self.where, f"PostgreSQL {version // 10000} is too old", "Use 13 or newer."
-            )
-        if encoding != "UTF8":
-            raise StoreUnavailable(
-                self.where, f"its encoding is {encoding}", "Create the database with UTF8."
-            )
 
     # ---- pool
 
@@ -202,25 +199,22 @@ class PostgresConnections:
     async def run_retrying(self, act: Callable[[PgConnection], Awaitable[T]]) -> T:
         """Runs repeatable work, on as many connections as it takes; raises translated errors."""
         with self.stall.watched():
-            return await self._retry(act)
-
-    async def _retry(self, act: Callable[[PgConnection], Awaitable[T]]) -> T:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.patience
-        wait = _FIRST_WAIT
-        while True:
-            try:
-                async with self.borrowed() as line:
-                    return await act(line)
-            except ConnectionLost as error:
-                await self._close_idle()  # the other connections are probably broken too
-                if loop.time() > deadline:
-                    raise StoreUnavailable(self.where, str(error), _AWAY) from None
-            except psycopg.Error as error:
-                if not is_transient_error(error) or loop.time() > deadline:
-                    raise await self.translate(error) from None
-            await asyncio.sleep(wait)
-            wait = min(wait * 2, _LONGEST_WAIT)
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + self.patience
+            wait = _FIRST_WAIT
+            while True:
+                try:
+                    async with self.borrowed() as line:
+                        return await act(line)
+                except ConnectionLost as error:
+                    await self._close_idle()  # the other connections are probably broken too
+                    if loop.time() > deadline:
+                        raise StoreUnavailable(self.where, str(error), _AWAY) from None
+                except psycopg.Error as error:
+                    if not is_transient_error(error) or loop.time() > deadline:
+                        raise await self.translate(error) from None
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, _LONGEST_WAIT)
 
     async def translate(self, error: psycopg.Error) -> EverholdError:
         """Translates an error of the server."""
@@ -334,17 +328,13 @@ class BatchLoader(Generic[K, T]):
             said = await self._ask([wanted for wanted, _ in batch])
         except BaseException as error:
             for _, future in batch:
-                _refuse(future, error)
+                if isinstance(error, asyncio.CancelledError):
+                    future.cancel()
+                elif not future.done():
+                    future.set_exception(error)
             if not isinstance(error, Exception):
                 raise
         else:
             for (_, future), one in zip(batch, said, strict=True):
                 if not future.done():
                     future.set_result(one)
-
-
-def _refuse(future: asyncio.Future[Any], error: BaseException) -> None:
-    if isinstance(error, asyncio.CancelledError):
-        future.cancel()
-    elif not future.done():
-        future.set_exception(error)

@@ -151,7 +151,11 @@ class PostgresGroupCommit:
         if fence < 0 or (change.birth is None) is (fence == 0):
             raise Overtaken(change.id, fence)
         for _, head in births:
-            head.ref = await self._next_number()
+            # The next session number. Numbers are reserved in blocks, because a change must
+            # contain them before it is sent; unused ones are lost.
+            while not self._refs:
+                self._refs += reversed(await self._lines.run_retrying(self._reserve_numbers))
+            head.ref = self._refs.pop()
         self._receipt += 1
         receipt = self._receipt
         try:
@@ -185,14 +189,6 @@ class PostgresGroupCommit:
         self._queue = []
         if self._line is not None:
             await self._line.close()
-
-    async def _next_number(self) -> int:
-        """The next session number. Numbers are reserved in blocks, because a change must contain
-        them before it is sent; unused ones are lost.
-        """
-        while not self._refs:
-            self._refs += reversed(await self._lines.run_retrying(self._reserve_numbers))
-        return self._refs.pop()
 
     async def _reserve_numbers(self, line: PgConnection) -> list[int]:
         statement = qualify_schema(
@@ -276,7 +272,10 @@ class PostgresGroupCommit:
         self._unswept += len(batch)
         if self._unswept >= SWEEP_EVERY and self._line is not None:
             self._unswept = 0
-            await self._delete_old_receipts(self._line)
+            try:
+                await self._line.execute(qualify_schema(SWEEP, self._schema))
+            except psycopg.Error:
+                pass  # the next sweep does it
 
     def _retry_unknown(self, left: list[PendingChange], reason: str) -> None:
         """Retries the changes with an unknown outcome."""
@@ -516,9 +515,3 @@ class PostgresGroupCommit:
                 await line.execute("ROLLBACK")
         except psycopg.Error as failed:
             raise ConnectionLost(failed) from None
-
-    async def _delete_old_receipts(self, line: PgConnection) -> None:
-        try:
-            await line.execute(qualify_schema(SWEEP, self._schema))
-        except psycopg.Error:
-            pass  # the next sweep does it

@@ -261,7 +261,8 @@ def _named_item(ref: int, id: str, item: IntakeItem) -> dict[str, Any]:
 
 
 def _named_lease(ref: int, intake: Intake) -> dict[str, Any]:
-    row = _kept_lease(make_lease_row(intake.lease, intake.seq))
+    lease = make_lease_row(intake.lease, intake.seq)
+    row = (lease[0], *map(escape_nul, lease[1:4]), *lease[4:])
     return {"session": ref, **dict(zip(LEASE_COLUMNS, row, strict=True))}
 
 
@@ -324,10 +325,6 @@ def decode_item(row: tuple[Any, ...]) -> IntakeItem:
 def _told_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
     seq, id, key, *rest = row
     return (seq, unescape_nul(id), None if key is None else unescape_nul(key), *rest)
-
-
-def _kept_lease(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (row[0], *map(escape_nul, row[1:4]), *row[4:])
 
 
 def _told_lease(row: tuple[Any, ...]) -> tuple[Any, ...]:

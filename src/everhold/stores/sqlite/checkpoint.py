@@ -81,18 +81,15 @@ class Checkpoints:
             self._job is None
             and (size > LIMIT or self._moved_after >= MOVE_AFTER)
             and not self._closed
+            and asyncio.get_running_loop().time() >= self._rest_until
         ):
-            self._begin_soon()
-        self._held = self._job if size > MOST else None
-        return self._held
-
-    def _begin_soon(self) -> None:
-        if asyncio.get_running_loop().time() >= self._rest_until:
             try:
                 self._begin()
             # no thread could be started; the changes are committed all the same
             except RuntimeError as error:
                 self._log_failure(error)
+        self._held = self._job if size > MOST else None
+        return self._held
 
     def _begin(self) -> asyncio.Future[None]:
         self._moved_after = 0

@@ -93,7 +93,13 @@ class SQLiteGroupCommit:
         if (self._owner is not None and self._in_place >= self._turns) or not self.commit_now(
             change, fence
         ):
-            await self._commit_in_batch(change, fence)
+            loop = asyncio.get_running_loop()
+            done = loop.create_future()
+            self._queue.append((change, fence, done))
+            if not self._flushing:
+                self._flushing = True
+                loop.call_soon(self._flush)
+            await done
 
     def commit_now(self, change: Change, fence: int) -> bool:
         """See `Store.commit_now`: commits in place if this task is the only one in this turn.
@@ -168,15 +174,6 @@ class SQLiteGroupCommit:
                 self._restore_synchronous()
 
     # ---- together
-
-    async def _commit_in_batch(self, change: Change, fence: int) -> None:
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
-        self._queue.append((change, fence, done))
-        if not self._flushing:
-            self._flushing = True
-            loop.call_soon(self._flush)
-        await done
 
     def _flush(self) -> None:
         try:

@@ -361,10 +361,6 @@ class SQLiteStore:
         found.sort(key=lambda entry: (entry[2], entry[0].created_at, entry[0].id, entry[1].q))
         return found[:limit]
 
-    def _kept_answers(self, ref: int) -> set[int]:
-        """Queries whose answer is queued in the intake."""
-        return {letter.body["q"] for letter in self._letters(ref) if letter.kind == "answer"}
-
     def _unnoticed(
         self, kind: Kind | None, limit: int
     ) -> builtins.list[tuple[Birth, Query, float]]:
@@ -386,7 +382,10 @@ class SQLiteStore:
             hidden = {q for (q,) in self._run("SELECT q FROM notice WHERE session = ?", (ref,))}
             hidden |= {effect.q for effect in self._effects(ref)}
             if mail:
-                hidden |= self._kept_answers(ref)
+                # Queries whose answer is queued in the intake.
+                hidden |= {
+                    letter.body["q"] for letter in self._letters(ref) if letter.kind == "answer"
+                }
             for entry in find_open_queries(
                 self._deliveries(ref, open_from, origin_n, origin)
             ).values():
