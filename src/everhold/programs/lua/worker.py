@@ -89,7 +89,7 @@ class HeldExecution:
             for query in reply.asked:
                 self._opened[query.q] = query
         elif waited and not step[3] and self._opened and not (reply.withdrawn or reply.outcome):
-            meter.rounds -= 1  # several answers are one round: the last one counts
+            self._meter.rounds -= 1  # several answers are one round: the last one counts
         return reply
 
 
