@@ -21,7 +21,9 @@ from everhold.agents.events import Event
 from everhold.agents.events import LiveBuffers
 from everhold.agents.inputs import InputStatus
 from everhold.agents.session import InputContent
+from everhold.agents.session import ToolLike
 from everhold.agents.session import Turn
+from everhold.agents.tool_view import ToolsView
 from everhold.archive.check import CheckReport
 from everhold.archive.retention import SweepReport
 from everhold.archive.transfer import ExportFile
@@ -60,6 +62,7 @@ from everhold.ports.store import ProgressCallback
 from everhold.ports.store import ReclaimResult
 from everhold.ports.store import StoreProblem
 from everhold.ports.store import WorkerRecord
+from everhold.ports.tool import Tool
 from everhold.runtime import Info
 from everhold.runtime import Runtime
 from everhold.schedules.recurrence import RecurrenceSpec
@@ -105,6 +108,10 @@ class BlockingConversation:
         """All frames on the path to the leaf, oldest first."""
     def messages(self, frame: str | None = None) -> list[JSON]:
         """The messages of the current frame, or of another one by its name or id."""
+    def tools(self) -> ToolsView:
+        """The tools of the conversation, for user interfaces: each with its source, and whether
+        a model is offered it; and the generation for `change_tools`.
+        """
     def command(self, do: str, *, key: str, reason: str = "") -> Receipt:
         """Queue a command that runs between turns: refresh_tools, reset or compact."""
     def intake(self, *, all: bool = False) -> list[IntakeItem]:
@@ -209,6 +216,24 @@ class BlockingSession(BlockingConversation):
     ) -> dict[str, JSON]:
         """Set options of the current frame, or of all frames, by name; None removes an option.
         Returns all options.
+        """
+    def change_tools(
+        self,
+        *,
+        add: Sequence[ToolLike] = ...,
+        replace: Sequence[ToolLike] = ...,
+        remove: Sequence[str] = ...,
+        hide: Sequence[str] = ...,
+        restore: Sequence[str] = ...,
+        generation: int | None = None,
+        id: str | None = None,
+    ) -> ToolsView:
+        """Change the tools of this conversation, between turns and until they are changed again:
+        all of it or nothing. Returns the tools.
+        """
+    def provide_tools(self, *tools: Tool | Callable[..., Any]) -> None:
+        """Provide the code of tools that were added by another process without a reference, for
+        as long as this process lives. The next turn offers them.
         """
     def enqueue(
         self,

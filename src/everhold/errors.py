@@ -8,7 +8,7 @@
     │   ├── BadSetting        KeyConflict         BadId               BadStep
     │   ├── NotAllowed        SessionExists       BadRequest          BadHostFile
     │   ├── BadPackage        BadPackageFile      UnknownPlugin       BadSkill
-    │   ├── PackageTooLarge   KeyDeleted
+    │   ├── PackageTooLarge   KeyDeleted          UnknownTool
     │   ├── UnknownAttachment ToolClash           InputConflict
     │   ├── BadSchedule       UnknownTimezone     UnknownSchedule     UnknownTrigger
     │   ├── EventConflict     UnknownHandover     UnknownInput        InputTooLarge
@@ -366,6 +366,20 @@ class UnknownPlugin(UsageError):
             "Install its package, or pass a Plugin object instead of its name. Installed plugins:"
             f" {', '.join(names) or 'none'}."
         )
+
+
+class UnknownTool(UsageError):
+    """The code of a tool was not found."""
+
+    code = "unknown_tool"
+    hint = (
+        "Define the tool with @tool at the top of a module, or provide its code in this process:"
+        " session.provide_tools(my_tool)."
+    )
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"the code of tool {name!r} was not found: {reason}")
+        self.name = name
 
 
 class BrokenEntryPoint(UsageError):

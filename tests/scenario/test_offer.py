@@ -192,5 +192,6 @@ def test_a_catalog_is_of_its_plugins():
     offer.access(None)
     assert first is not second and offer.catalog is first
     offer.access(None, "fingerprint")
-    offer.also([])
+    offer.also({})
+    offer.renew()
     assert offer.catalog is second

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from everhold.agents.subagents import Subagent as Subagent
     from everhold.agents.subagents import subagent as subagent
     from everhold.agents.tool_calls import Policy as Policy
+    from everhold.agents.tool_selection import ToolAccess as ToolAccess
+    from everhold.agents.tool_view import ToolInfo as ToolInfo
+    from everhold.agents.tool_view import ToolSourceInfo as ToolSourceInfo
+    from everhold.agents.tool_view import ToolState as ToolState
+    from everhold.agents.tool_view import ToolsView as ToolsView
     from everhold.core.graph import Frame as Frame
     from everhold.core.graph import Node as Node
     from everhold.core.graph import NodeKind as NodeKind
@@ -68,6 +73,7 @@ if TYPE_CHECKING:
     from everhold.core.turn import OptionsConfigured as OptionsConfigured
     from everhold.core.turn import SettledTurn as SettledTurn
     from everhold.core.turn import StateApplied as StateApplied
+    from everhold.core.turn import ToolsChanged as ToolsChanged
     from everhold.core.turn import ToolsRefreshed as ToolsRefreshed
     from everhold.core.turn import TurnAborted as TurnAborted
     from everhold.core.turn import TurnAnswered as TurnAnswered
@@ -143,11 +149,17 @@ _HOMES = {
     "Subagent": "agents.subagents",
     "Text": "core.message",
     "Tool": "ports.tool",
+    "ToolAccess": "agents.tool_selection",
     "ToolContext": "ports.tool",
+    "ToolInfo": "agents.tool_view",
     "ToolResult": "core.message",
     "ToolSource": "ports.tool",
+    "ToolSourceInfo": "agents.tool_view",
+    "ToolState": "agents.tool_view",
     "ToolUse": "core.message",
+    "ToolsChanged": "core.turn",
     "ToolsRefreshed": "core.turn",
+    "ToolsView": "agents.tool_view",
     "Turn": "agents.session",
     "TurnAborted": "core.turn",
     "TurnAnswered": "core.turn",

@@ -41,6 +41,7 @@ from everhold.agents.inputs import (
     list_intake_items,
     read_input_status,
 )
+from everhold.agents.tool_view import ToolsView, build_tools_view, read_registry
 from everhold.core.codec import JSON
 from everhold.core.conversation import Conversation
 from everhold.core.graph import Frame, Node, NodeKind
@@ -104,6 +105,15 @@ class ConversationHandle:
         named = None if frame is None else graph.find_frame(frame).id
         copied: list[JSON] = msgspec.to_builtins(graph.messages(named))
         return copied
+
+    async def tools(self) -> ToolsView:
+        """The tools of the conversation, for user interfaces: each with its source, and whether a
+        model is offered it; and the generation for `change_tools`.
+        """
+        told = await self._told()
+        options = read_effective_options(self._known_agent, told)
+        state = read_registry(told.tools, self._known_agent)
+        return build_tools_view(self.id, self._known_agent, state, options)
 
     # ---- queued input
 

@@ -31,13 +31,14 @@ import msgspec
 from msgspec import UNSET
 
 from everhold.agents.agent import Agent
+from everhold.agents.tool_view import read_registry
 from everhold.core.codec import JSON, is_same_json
 from everhold.core.conversation import Conversation
 from everhold.core.graph import Graph, Node, NodeKind, extract_text
 from everhold.core.journal import Delivery, pair_replies
 from everhold.core.message import Role
 from everhold.core.session import Birth, Head
-from everhold.core.tool_registry import ToolManifest, ToolRegistry, ToolRegistryState
+from everhold.core.tool_registry import ToolRegistryState
 from everhold.core.turn import (
     SettledTurn,
     StateApplied,
@@ -286,9 +287,7 @@ class Stored(msgspec.Struct, frozen=True):
     leaf: str | None
     turns: list[SettledTurn]
     ledger: list[JSON]
-    tools: ToolRegistryState = ToolRegistryState(
-        0, ()
-    )  # the tools that the model got, on the path to the leaf
+    tools: ToolRegistryState = ToolRegistryState(0, ())  # the tools of the session
     plugins: JSON = None  # the plugins there: their fingerprint, and the state of each
     # what was configured in each frame on the path to the leaf, oldest first; None: unknown
     frame_options: list[dict[str, JSON]] | None = None
@@ -373,25 +372,9 @@ def build_stored(
         leaf=told.graph.leaf,
         turns=[copy_receipt(settled) for settled in told.turns],
         ledger=told.spent.report()["rows"],
-        tools=_offered(path),
+        tools=read_registry(told.tools, agent),
         plugins=msgspec.to_builtins(kept[-1]) if kept else None,
         frame_options=list_frame_options(told),
-    )
-
-
-def _offered(path: Sequence[Node]) -> ToolRegistryState:
-    """The tools that the model got: one generation per change, removed ones as orphans."""
-    known = ToolRegistry()
-    for node in path:
-        if node.kind is NodeKind.PROMPT:
-            content: Any = node.content
-            known.refresh({"offered": [_manifest(one) for one in content.get("tools", [])]})
-    return known.state()
-
-
-def _manifest(told: Any) -> ToolManifest:
-    return ToolManifest(
-        told["name"], told["name"], told.get("description", ""), told.get("input_schema", {})
     )
 
 

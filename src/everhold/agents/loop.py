@@ -31,7 +31,7 @@ from everhold.agents.model_calls import (
 )
 from everhold.agents.plugin_host import Decision, GuardedContext, PluginHost, decode_decisions
 from everhold.agents.tool_calls import Toolbox
-from everhold.agents.tool_selection import SourcedTools
+from everhold.agents.tool_selection import SourcedTools, ask_missing
 from everhold.agents.turn import StopTurn, TurnRunner
 from everhold.core.codec import JSON
 from everhold.core.conversation import extract_inputs
@@ -40,11 +40,13 @@ from everhold.core.intake import INPUT
 from everhold.core.ledger import Ledger
 from everhold.core.message import Role
 from everhold.core.query import ASKED_OUTSIDE, Kind, Query
+from everhold.core.tool_registry import ToolChange, ToolRegistryState
 from everhold.core.turn import (
     FrameOptions,
     OptionsConfigured,
     SettledTurn,
     StateApplied,
+    ToolsChanged,
     ToolsRefreshed,
     TurnAnswered,
     TurnCancelled,
@@ -52,14 +54,14 @@ from everhold.core.turn import (
     TurnOutcome,
     merge_options,
 )
-from everhold.errors import EverholdError, TurnStopped
+from everhold.errors import BadArguments, EverholdError, TurnStopped
 from everhold.hooks import Ask, Contribute, Moment, SetOptions, apply_before_store
 from everhold.ports.context import AgentContext
 from everhold.ports.tool_services import apply_writes
 
 #: Commands of a conversation.
 CONVERSATION_COMMANDS: Final = frozenset(
-    {"compact", "reset", "continue_as", "configure", "apply", "refresh_tools"}
+    {"compact", "reset", "continue_as", "configure", "apply", "refresh_tools", "change_tools"}
 )
 
 #: The agent facts of sessions that recorded none.
@@ -257,6 +259,8 @@ class AgentLoop:
                 return await self._settle(input_id, self._apply(given))
             case {"do": "refresh_tools"}:
                 return await self._settle(input_id, self._refreshed())
+            case {"do": "change_tools"}:
+                return await self._settle(input_id, self._change_tools(given))
             case {"do": "compact" | "reset" | "continue_as"}:
                 return await self._settle(input_id, frames.run_frame_command(self, given))
         self.taken = [other for other, _ in extract_inputs(given)[1:]]
@@ -299,8 +303,12 @@ class AgentLoop:
         unreached = await self.sources.refresh()
         for words in unreached:
             self.contributions.append(Contribute("environment", words))
-        if self.agent.sources:
-            self.toolbox.also_offer(self.sources.tools)
+        offer = self.toolbox.offer
+        added = list(offer.registry.added.values())
+        missing = await ask_missing(self.ctx, added, offer.declared) if added else None
+        if self.agent.sources or added:
+            offer.also(self.sources.tools, missing)
+            self._agree_on_tools()
         return unreached
 
     async def _refreshed(self) -> TurnOutcome:
@@ -315,6 +323,37 @@ class AgentLoop:
         catalog = self.toolbox.offer.catalog
         return ToolsRefreshed(sorted(catalog.names), catalog.fingerprint, unreached)
 
+    async def _change_tools(self, given: dict[str, JSON]) -> TurnOutcome:
+        """Change the tools of the session, as a host wants it."""
+        recorded = self.ctx.recorded()
+        if recorded is not None and recorded.settled is not None:
+            return recorded.settled.outcome
+        offer = self.toolbox.offer
+        try:
+            change = msgspec.convert(given.get("change"), ToolChange)
+        except msgspec.ValidationError as error:
+            raise BadArguments("tools", str(error)) from None
+        offer.change(change, given.get("generation"))
+        offer.access(self.effective.get("tools"), self.plugged.fingerprint)
+        self._agree_on_tools()
+        generation = offer.registry.generation
+        return ToolsChanged(sorted(offer.catalog.names), generation, offer.catalog.fingerprint)
+
+    def _agree_on_tools(self) -> None:
+        """Record the registry of tools when it changes, so that a replay uses the recorded one.
+        Journals of older versions have none.
+        """
+        offer = self.toolbox.offer
+        if self.ctx.recorded() is None:
+            offer.renew()
+            self.ctx.fact("tools", offer.recorded())
+            return
+        held = self.ctx.fact("tools", None)
+        if held is None:
+            offer.renew()
+        else:
+            offer.adopt(held)
+
     def _agree(self) -> None:
         """Record limits and hooks when they take effect, so that a replay uses the recorded
         ones.
@@ -326,6 +365,7 @@ class AgentLoop:
         self.hooks = held["hooks"]
         self.most = held["max_turns"]
         self.inner_results = "inner_results" in held
+        self._agree_on_tools()
         if self.ctx.recorded() is not None:
             self._replayed = True
         elif self._replayed:
@@ -366,6 +406,9 @@ class AgentLoop:
             self.ctx.note(leaf=to)
         for node in nodes:
             self.add(Node("", None, node.kind, node.role, None, node.content))
+        if said.get("tools") is not None and self.ctx.recorded() is None:
+            self.toolbox.offer.restore(msgspec.convert(said["tools"], ToolRegistryState))
+        self._agree_on_tools()
         self._restore()
         before = self.options.of(self.graph.frame.id)
         changed = {

@@ -57,6 +57,10 @@ class ModelAsker(Protocol):
         """The prompt node: the current one, or a new one if the prompt has changed."""
         ...
 
+    def told_for(self, options: dict[str, JSON], prompt: str | None) -> str | None:
+        """The prompt node of a model call with options of its own; `prompt` is the one before."""
+        ...
+
     async def ask(self, view: ModelView, options: dict[str, JSON]) -> tuple[int, JSON]:
         """Ask the model; returns the query number and the reply."""
         ...

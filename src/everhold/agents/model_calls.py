@@ -32,6 +32,7 @@ from everhold.core.graph import ModelView, Node, NodeKind, extract_text, to_bloc
 from everhold.core.ledger import TURN, Ledger, count_usage_tokens
 from everhold.core.query import Kind, Query, Usage
 from everhold.core.schema import PositiveInt, describe_misfit, schema_of
+from everhold.core.turn import merge_options
 from everhold.errors import AnswerFailed, BadArguments
 from everhold.hooks import SLOTS, Ask, Contribute, apply_before_store
 from everhold.ports.program import KeptEffect
@@ -107,10 +108,6 @@ class PromptBuilder:
             self._key = key
             self.built += 1
         return self._text
-
-    def forget(self) -> None:
-        """Drop the cached prompt."""
-        self._key = None
 
 
 def _build_text(
@@ -243,6 +240,8 @@ def _simple(said: dict[str, JSON], where: str) -> ModelReply:
     return ModelReply(words, calls, kept)
 
 
+#: Options that change the prompt.
+OF_PROMPT: Final = ("tools", "prompt")
 #: Options for the loop itself; all others go to the answerer.
 LOOP_OPTIONS: Final = frozenset({"max_tokens", "max_turns", "prompt", "tools"})
 
@@ -256,6 +255,7 @@ class ModelCalls:
         self.spent = Ledger()  # of the session
         self.spent_now = Ledger()  # of this turn
         self.context = 0  # tokens of the context at the last model call
+        self._of_call: dict[str, JSON] = {}  # `tools` and `prompt` of the last model call
 
     async def ask(
         self,
@@ -333,15 +333,20 @@ class ModelCalls:
             0, "", messages=messages, system=system or told, max_tokens=most, options=more or None
         )
 
-    def told(self) -> str | None:
+    def told(self, call: dict[str, JSON] | None = None) -> str | None:
         """The prompt node: the current one, or a new one if the prompt has changed.
+
+        `call` has the options `tools` and `prompt` of one model call. Without it, those of the last
+        call are assumed, so that a plugin that sets the same ones for each call adds no prompts.
 
         An invalid prompt is refused on replay too: the recorded turn failed because of it.
         """
-        layers = self._layers()
-        self._loop.toolbox.offer.access(
-            self._loop.effective.get("tools"), self._loop.plugged.fingerprint
-        )
+        own = self._of_call if call is None else call
+        self._of_call = {}  # also if these are refused
+        layers = self._layers(own)
+        options = merge_options(self._loop.effective, own)
+        self._loop.toolbox.offer.access(options.get("tools"), self._loop.plugged.fingerprint)
+        self._of_call = own
         known = self._loop.graph.last(NodeKind.PROMPT)
         recorded = self._loop.ctx.recorded()
         if recorded is not None:
@@ -357,7 +362,12 @@ class ModelCalls:
             return None
         return self._loop.add(Node("", None, NodeKind.PROMPT, content=now)).id
 
-    def _layers(self) -> list[PromptLayer | None]:
+    def told_for(self, options: dict[str, JSON], prompt: str | None) -> str | None:
+        """The prompt node of a model call with options of its own; `prompt` is the one before."""
+        own: dict[str, JSON] = {name: options[name] for name in OF_PROMPT if name in options}
+        return prompt if own == self._of_call else self.told(own)
+
+    def _layers(self, own: dict[str, JSON]) -> list[PromptLayer | None]:
         """The layers over the instructions; raises `BadArguments` for an invalid layer or slot."""
         for one in self._loop.contributions:
             check_slot(one.slot)
@@ -365,6 +375,7 @@ class ModelCalls:
         return [
             parse_prompt_layer(held.get("prompt")),
             parse_prompt_layer(self._loop.turn_options.get("prompt")),
+            *([parse_prompt_layer(own["prompt"])] if "prompt" in own else []),
         ]
 
     def _prompt(self, layers: list[PromptLayer | None]) -> dict[str, JSON]:
@@ -382,7 +393,11 @@ class ModelCalls:
         )
         if self._loop.agent.returns is not None:
             found.append(Contribute("execution", describe_return_format(self._loop.agent.returns)))
-        return [*found, *self._loop.contributions]
+        laid = [
+            Contribute(one.slot, one.content, one.title, one.priority, list(one.tools))
+            for one in self._loop.toolbox.offer.catalog.contributions
+        ]
+        return [*found, *self._loop.contributions, *laid]
 
 
 def describe_return_format(returns: Any) -> str:

@@ -11,12 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
+from everhold.agents.added_tools import (
+    describe_option,
+    describe_tools,
+    provide_tool,
+    withdraw_tools,
+)
 from everhold.agents.agent import Agent
 from everhold.agents.conversation_handle import ConversationHandle
 from everhold.agents.conversation_reader import (
@@ -54,6 +60,7 @@ from everhold.agents.subagents import (
     select_open_questions,
     stream_until_question,
 )
+from everhold.agents.tool_view import ToolsView, read_registry
 from everhold.core.codec import JSON, is_same_json, to_plain
 from everhold.core.conversation import Conversation
 from everhold.core.graph import compact_blocks, extract_text, to_blocks
@@ -61,7 +68,8 @@ from everhold.core.intake import IntakeItem, ItemKind, ItemState, MergePolicy, R
 from everhold.core.message import Message, encode_message
 from everhold.core.query import FOR_PEOPLE, Blocked
 from everhold.core.status import Finished, OpenQuery, Paused
-from everhold.core.turn import FrameOpened, SettledTurn, TurnAnswered, TurnOutcome
+from everhold.core.tool_registry import ToolChange, ToolRegistry, encode_tools
+from everhold.core.turn import FrameOpened, SettledTurn, TurnAnswered, TurnFailed, TurnOutcome
 from everhold.engine.arguments import check_seconds_arg, parse_by_arg
 from everhold.engine.engine import Engine
 from everhold.errors import (
@@ -69,13 +77,17 @@ from everhold.errors import (
     KeyConflict,
     SessionBusy,
     SessionEnded,
+    StaleTools,
     TurnWaiting,
     UnknownSession,
 )
 from everhold.hooks import apply_before_store as kept
 from everhold.ports.program import ForkVerb
+from everhold.ports.tool import Tool
 from everhold.stores.envelope import EnvelopeSession
 
+#: A tool, or the name or reference of one.
+ToolLike = Tool | Callable[..., Any] | str
 #: The content of an input: text, blocks (see core.message), or a message.
 InputContent = str | Message | Sequence[JSON]
 
@@ -388,10 +400,68 @@ class AgentSession(ConversationHandle):
         `model`, `max_tokens`, `max_turns` and `prompt` are known; all others go to the answerer of
         the model.
         """
-        wanted = check_options(options)
+        wanted = self._options(options)
         said: dict[str, JSON] = {"do": "configure", "options": wanted}
         turn = await self._run_command({**said, "everywhere": True} if everywhere else said, id)
         return dict(getattr(turn.outcome, "options", {}))
+
+    # ---- tools
+
+    async def change_tools(
+        self,
+        *,
+        add: Sequence[ToolLike] = (),
+        replace: Sequence[ToolLike] = (),
+        remove: Sequence[str] = (),
+        hide: Sequence[str] = (),
+        restore: Sequence[str] = (),
+        generation: int | None = None,
+        id: str | None = None,
+    ) -> ToolsView:
+        """Change the tools of this conversation, between turns and until they are changed again:
+        all of it or nothing. Returns the tools.
+
+        A tool is an object made by `@tool`, its reference "module:name", or the name of a tool of
+        the agent. `restore` shows a tool again as its source has it: it undoes `hide`, `remove` and
+        `replace`.
+
+        With the `generation` that the caller saw, a change made meanwhile raises `StaleTools`. With
+        an `id`, the same call again is the same change.
+        """
+        new = describe_tools(add, self._declared)
+        other = describe_tools(replace, self._declared)
+        change = ToolChange(
+            tuple(one for one, _ in new),
+            tuple(one for one, _ in other),
+            _check_names("remove", remove),
+            _check_names("hide", hide),
+            _check_names("restore", restore),
+        )
+        told = await self._told()
+        if id is None or told.settled(id) is None:
+            known = ToolRegistry()
+            known.adopt(read_registry(told.tools, self.agent))
+            known.change(change, generation)  # raises what the change would fail with
+        for added, tool in (*new, *other):
+            if not added.ref:
+                provide_tool(self.id, tool)
+        said: dict[str, JSON] = {"do": "change_tools", "change": encode_tools(change)}
+        turn = await self._run_command(
+            said if generation is None else {**said, "generation": generation}, id
+        )
+        if isinstance(turn.outcome, TurnFailed):
+            if turn.outcome.code == StaleTools.code and generation is not None:
+                raise StaleTools(generation, (await self.tools()).generation)
+            raise BadArguments("tools", turn.outcome.error)
+        withdraw_tools(self.id, [*change.remove, *change.restore])
+        return await self.tools()
+
+    async def provide_tools(self, *tools: Tool | Callable[..., Any]) -> None:
+        """Provide the code of tools that were added by another process without a reference, for as
+        long as this process lives. The next turn offers them.
+        """
+        for _, tool in describe_tools(tools, ()):
+            provide_tool(self.id, tool)
 
     # ---- queued input
 
@@ -417,7 +487,7 @@ class AgentSession(ConversationHandle):
         body: dict[str, JSON] = (
             {"content": said}
             if not options
-            else {"content": said, "options": check_options(options)}
+            else {"content": said, "options": self._options(options)}
         )
         input_id = check_input_key(key) or f"i-{secrets.token_hex(8)}"
         boundary = parse_boundary(at)
@@ -483,6 +553,8 @@ class AgentSession(ConversationHandle):
         }
         if wanted is not None:
             said["options"] = wanted
+        if state.tools.generation:
+            said["tools"] = encode_tools(state.tools)
         if (applied_by := parse_by_arg(by)) is not None:
             said["by"] = applied_by
         await self._command(said)
@@ -497,6 +569,18 @@ class AgentSession(ConversationHandle):
         return has_path(Conversation(record.deliveries), state.path())
 
     # ---- internals
+
+    @property
+    def _declared(self) -> list[Tool]:
+        """The tools that the agent declares."""
+        return [*self.agent.tools, *self.agent.extra_tools]
+
+    def _options(self, options: Mapping[str, JSON]) -> dict[str, JSON]:
+        """Options as they are stored. Tools in the option `tools` are described."""
+        given = dict(options)
+        if "tools" in given:
+            given["tools"] = describe_option(given["tools"], self._declared, self.id)
+        return check_options(given)
 
     @property
     def _known_agent(self) -> Agent:
@@ -554,7 +638,7 @@ class AgentSession(ConversationHandle):
         """Hand an input to the program; returns False during a running turn, or if other inputs are
         queued.
         """
-        more = {} if not options else {"options": check_options(options)}
+        more = {} if not options else {"options": self._options(options)}
         if isinstance(read, TurnReader):
             await read.expect(input_id)
         return await self._engine.hand(
@@ -567,7 +651,7 @@ class AgentSession(ConversationHandle):
         """Send an input during a running turn, as `busy` says."""
         body = {
             "content": compact_blocks(said),
-            **({} if not options else {"options": check_options(options)}),
+            **({} if not options else {"options": self._options(options)}),
         }
         if busy is BusyPolicy.REJECT:
             raise SessionBusy(self.id)
@@ -636,6 +720,12 @@ def _refuse_while_waiting(queries: Sequence[OpenQuery]) -> None:
         first = queries[0]
         told = () if first.blocked is None else (first.blocked.message, first.blocked.hint)
         raise TurnWaiting(first.session_id, first.id, first.kind, *told)
+
+
+def _check_names(what: str, given: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(given, str) or not all(isinstance(one, str) for one in given):
+        raise BadArguments("tools", f"{what} must be a list of names, got {given!r:.100}")
+    return tuple(given)
 
 
 def _new() -> str:

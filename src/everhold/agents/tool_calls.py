@@ -31,6 +31,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
+from everhold.agents.added_tools import ReferencedTool
 from everhold.agents.builtin_tools import AgentToolCall, BuiltinTool
 from everhold.agents.tool_selection import SEARCH_ABOVE, ToolSelection
 from everhold.core.codec import JSON, dumps
@@ -70,6 +71,7 @@ from everhold.errors import (
     EverholdError,
     Expired,
     OutcomeUnknown,
+    UnknownTool,
 )
 from everhold.ports.attachment import keep_attachment
 from everhold.ports.context import AgentContext
@@ -135,6 +137,11 @@ async def execute_tool(
 ) -> JSON:
     """Ask the policies, run the tool, and return the part of its result that the model sees."""
     await _allowed(wanted, policies, confirms, approved)
+    if isinstance(tool, ReferencedTool):
+        try:
+            tool = tool.find_code(wanted.session_id)
+        except UnknownTool as error:
+            raise AnswerFailed(str(error), error.code) from None
     context = ToolContext(wanted, model, moment)
     try:
         arguments = tool.arguments(wanted.input, context)
@@ -256,11 +263,7 @@ class Toolbox:
         self.offer = ToolSelection(tools, extra, many)
         self._policies = policies
         self._free = asyncio.Semaphore(concurrency)
-        self._places = {
-            tool.name: asyncio.Semaphore(tool.concurrency)
-            for tool in (*tools, *extra)
-            if tool.concurrency
-        }
+        self._places: dict[tuple[str, int], asyncio.Semaphore] = {}  # by tool and its limit
         self._called = 0  # calls of this session so far
         self._begun: set[str] = set()  # ids of calls whose tool was started, in this round
         self.answers: dict[int, JSON] = {}  # answers that blocks refer to, by query
@@ -284,10 +287,6 @@ class Toolbox:
     def specs(self) -> list[JSON]:
         """The tool specs that the model gets."""
         return self.offer.specs
-
-    def also_offer(self, tools: Sequence[Tool]) -> None:
-        """Offer these tools of sources in place of the earlier ones."""
-        self.offer.also(tools)
 
     async def run(self, calls: Sequence[AgentToolCall]) -> dict[str, JSON]:
         """Call all tools and return the results by call id. `results` gets each result as it
@@ -443,8 +442,10 @@ class Toolbox:
             execute_tool, tool, wanted, self._policies, confirms, approved, self.model, self.moment
         )
         async with AsyncExitStack() as places:
-            if tool.name in self._places:
-                await places.enter_async_context(self._places[tool.name])
+            if tool.concurrency:
+                place = (tool.name, tool.concurrency)
+                limit = self._places.setdefault(place, asyncio.Semaphore(tool.concurrency))
+                await places.enter_async_context(limit)
             await places.enter_async_context(self._free)
             self._begun.add(wanted.call_id)
             try:

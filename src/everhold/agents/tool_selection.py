@@ -10,36 +10,64 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 
+from everhold.agents.added_tools import ReferencedTool, find_missing, make_manifest
 from everhold.agents.builtin_tools import BuiltinTool, ToolHost
 from everhold.core.codec import JSON
 from everhold.core.query import Kind
 from everhold.core.tool import Wanted
-from everhold.core.tool_catalog import LayeredToolRegistry, ToolCatalog
-from everhold.core.tool_registry import ToolManifest
+from everhold.core.tool_catalog import Contribution, LayeredToolRegistry, ToolCatalog
+from everhold.core.tool_registry import (
+    HOST,
+    AddedTool,
+    ToolChange,
+    ToolManifest,
+    ToolRegistry,
+    ToolRegistryState,
+    encode_tools,
+)
 from everhold.errors import AnswerFailed, BadArguments, ToolServerFailed
+from everhold.hooks import SLOTS
 from everhold.ports.context import AgentContext
 from everhold.ports.tool import OfferedTool, Tool, ToolSource
 
 #: Above this number of tools, the model searches, unless the agent has another limit.
 SEARCH_ABOVE: Final = 40
 SEARCH_TOOL: Final = "search_tools"
+#: The source name of tools that the agent declares.
+AGENT: Final = "agent"
+_UNKNOWN: Final = "unknown"  # not an option
+EVENTS_NOTE: Final = "Events that can trigger something: {}."
 
 
-class ToolAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The option `tools`: names to hide, and names of the agent's extra tools to add.
+class ToolAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The option `tools`: an overlay over the tools of the session, for a turn or until it is
+    changed.
 
-    With `only_extra`, only extra tools are offered.
+    `hidden` are names that are not offered. `extra` are tools that are: extra tools of the agent,
+    hidden tools of the session, or tools that the host describes. With `only_extra`, only these are
+    offered. `contributions` are added to the prompt. `events` are names of events; the model is
+    informed that they can trigger something.
     """
 
     hidden: list[str] = []
-    extra: list[str] = []
+    extra: list[str | AddedTool] = []
     only_extra: bool = False
+    contributions: list[Contribution] = []
+    events: list[str] = []
+
+    @property
+    def texts(self) -> list[Contribution]:
+        """What is added to the prompt."""
+        if not self.events:
+            return self.contributions
+        told = Contribution("context", EVENTS_NOTE.format(", ".join(self.events)))
+        return [*self.contributions, told]
 
 
 class ManifestProvider:
@@ -51,11 +79,7 @@ class ManifestProvider:
 
     def put(self, tools: Sequence[Tool]) -> None:
         """Replace the tools."""
-        specs: list[Any] = [one.spec() for one in tools]
-        self._manifests = [
-            ToolManifest(one["name"], one["name"], one["description"], one["input_schema"])
-            for one in specs
-        ]
+        self._manifests = [make_manifest(one) for one in tools]
 
     def manifests(self) -> Sequence[ToolManifest]:
         return self._manifests
@@ -67,29 +91,100 @@ class ToolSelection:
     def __init__(
         self, tools: Sequence[Tool], extra: Sequence[Tool] = (), many: int = SEARCH_ABOVE
     ) -> None:
-        self._tools = {one.name: one for one in tools}
+        self._own = {one.name: one for one in tools}
         self._extra = {one.name: (one, ManifestProvider([one])) for one in extra}
-        self._added: list[str] = []  # names of the offered extra tools
-        self._pinned = [one.name for one in (*tools, *extra) if one.pinned]
+        self._overlaid: dict[str, Tool] = {}  # the tools of the overlay
         self._many = many
-        self._own = dict(self._tools)
-        self._sources = ManifestProvider()
-        self._surface = LayeredToolRegistry(
-            {"agent": ManifestProvider(tools), "sources": self._sources}
-        )
+        self._sourced: dict[str, dict[str, Tool]] = {}  # tools of sources
+        self._of_host: dict[str, ReferencedTool] = {}
+        self._providers: dict[str, ManifestProvider] = {}
+        self._surface = LayeredToolRegistry({AGENT: ManifestProvider(tools)})
+        self._missing: dict[str, str] | None = None
+        self._stale = False  # whether the registry has to be bound to the sources again
+        self._adopted: JSON = None  # the registry as it was last taken over
+        self._recorded: tuple[ToolRegistryState, JSON] | None = None
         self._given: JSON = None  # the current option
         self._plugins = ""  # the fingerprint of the plugins
         self._now = self._surface.catalog()
         self._found: dict[str, None] = {}
         self._search = SearchTool(self)
 
-    def also(self, tools: Sequence[Tool]) -> None:
-        """Replace the tools of sources. The agent's own tools win over tools of the same name."""
-        brought = {one.name: one for one in tools if one.name not in self._own}
-        self._tools = {**self._own, **brought}
-        self._sources.put(list(brought.values()))
-        self._surface.refresh()
+    # ---- the registry of the session
+
+    @property
+    def registry(self) -> ToolRegistry:
+        return self._surface.base
+
+    @property
+    def declared(self) -> list[Tool]:
+        """The tools and extra tools of the agent."""
+        return [*self._own.values(), *(one for one, _ in self._extra.values())]
+
+    def also(
+        self, sources: Mapping[str, Sequence[Tool]], missing: dict[str, str] | None = None
+    ) -> None:
+        """Replace the tools of sources; `renew` or `adopt` follows. The agent's own tools win over
+        tools of the same name, and earlier sources over later ones.
+
+        `missing` has the tools of the host whose code was not found.
+        """
+        taken = set(self._own)
+        for name, tools in sources.items():
+            fresh = [one for one in tools if one.name not in taken]
+            taken |= {one.name for one in fresh}
+            self._sourced[name] = {one.name: one for one in fresh}
+            if name not in self._providers:
+                self._providers[name] = ManifestProvider()
+                self._surface.add_source(name, self._providers[name])
+            self._providers[name].put(fresh)
+        self._missing = missing
+        self._stale = True
+
+    def change(self, change: ToolChange, generation: int | None) -> None:
+        """Make a change of the host; see `ToolRegistry.change`."""
+        self.registry.change(change, generation)
+        self._rebuild()
+
+    def restore(self, state: ToolRegistryState) -> None:
+        """Take over the registry of another conversation."""
+        self.registry.restore(state)
+        self._rebuild()
+
+    def recorded(self) -> JSON:
+        """The registry as the journal records it; None if it never had a tool."""
+        state = self.registry.state()
+        if self._recorded is None or self._recorded[0] != state:
+            self._recorded = (state, encode_tools(state) if state.generation else None)
+        return self._recorded[1]
+
+    def adopt(self, recorded: JSON) -> None:
+        """Take over the registry as it is recorded."""
+        self._stale = True
+        if recorded is not self._adopted:
+            self._adopted = recorded
+            self.registry.adopt(msgspec.convert(recorded, ToolRegistryState))
+            self._rebuild()
+
+    def renew(self) -> None:
+        """Bind the registry to the current tools of the agent and its sources."""
+        if self._stale:
+            self._stale = False
+            self._adopted = None
+            self._surface.refresh()
+            self.registry.refresh({}, self._missing)
+            self._missing = None
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._of_host = {name: self._referenced(one) for name, one in self.registry.added.items()}
+        if any(name not in self._extra for name in self._overlaid):
+            self._given = _UNKNOWN  # the overlay has tools of the session
         self._now = self._surface.catalog(self._plugins)
+
+    def _referenced(self, added: AddedTool) -> ReferencedTool:
+        return ReferencedTool(added, lambda: self.declared)
+
+    # ---- the overlay
 
     def access(self, given: JSON, plugins: str = "") -> None:
         """Apply the option `tools` and the fingerprint of the plugins.
@@ -100,21 +195,39 @@ class ToolSelection:
         if (given, plugins) == (self._given, self._plugins):
             return
         wanted = parse_tool_access(given)
-        unknown = [name for name in wanted.extra if name not in self._extra]
-        if unknown:
-            known = ", ".join(sorted(self._extra)) or "none"
-            raise BadArguments(
-                "tools", f"there is no extra tool {unknown[0]!r}; the extra tools are: {known}"
-            )
+        laid = [self._overlay(one) for one in wanted.extra]
         self._surface.lay_over(
-            [self._extra[name][1] for name in wanted.extra],
+            [provider for _, provider in laid],
+            wanted.texts,
             include_base=not wanted.only_extra,
             hidden=wanted.hidden,
         )
-        self._added = wanted.extra
+        self._overlaid = {tool.name: tool for tool, _ in laid}
         self._given = given
         self._plugins = plugins
         self._now = self._surface.catalog(plugins)
+
+    def _overlay(self, one: str | AddedTool) -> tuple[Tool, ManifestProvider]:
+        if isinstance(one, str) and one in self._extra:
+            return self._extra[one]
+        tool = self._of_session(one) if isinstance(one, str) else self._referenced(one)
+        if tool is None:
+            known = ", ".join(sorted(self._extra)) or "none"
+            raise BadArguments(
+                "tools", f"there is no extra tool {one!r}; the extra tools are: {known}"
+            )
+        return tool, ManifestProvider([tool])
+
+    def _of_session(self, name: str) -> Tool | None:
+        """A tool of the registry, also if it is not offered."""
+        entry = self.registry.entry(name)
+        if entry is None or entry.source is None:
+            return None
+        if entry.source == HOST:
+            return self._of_host.get(name)
+        if entry.source == AGENT:
+            return self._own.get(name)
+        return self._sourced.get(entry.source, {}).get(name)
 
     @property
     def catalog(self) -> ToolCatalog:
@@ -131,15 +244,14 @@ class ToolSelection:
         if not self.searched:
             return list(self.catalog.specs)
         names = self.catalog.names
-        listed = [
-            names[name] for name in dict.fromkeys([*self._pinned, *self._found]) if name in names
-        ]
+        pinned = [name for name in names if (one := self.tool(name)) is not None and one.pinned]
+        listed = [names[name] for name in dict.fromkeys([*pinned, *self._found]) if name in names]
         return [self._search.spec(), *(one.spec() for one in listed)]
 
     def tool(self, name: str) -> Tool | None:
         """The offered tool of that name, or None."""
         if name in self.catalog.names:
-            return self._extra[name][0] if name in self._added else self._tools[name]
+            return self._overlaid.get(name) or self._of_session(name)
         return self._search if name == SEARCH_TOOL and self.searched else None
 
     @property
@@ -187,9 +299,15 @@ class SearchTool(BuiltinTool):
 def parse_tool_access(given: JSON) -> ToolAccess:
     """Parse the option `tools`; raises `BadArguments`."""
     try:
-        return msgspec.convert({} if given is None else given, ToolAccess)
+        found = msgspec.convert({} if given is None else given, ToolAccess)
     except msgspec.ValidationError as error:
         raise BadArguments("tools", str(error)) from None
+    for one in found.contributions:
+        if one.slot not in SLOTS:
+            raise BadArguments(
+                "tools", f"there is no slot {one.slot!r}; the slots are: {', '.join(SLOTS)}"
+            )
+    return found
 
 
 def collect_sources(given: Sequence[Any]) -> tuple[ToolSource, ...]:
@@ -199,6 +317,8 @@ def collect_sources(given: Sequence[Any]) -> tuple[ToolSource, ...]:
     for name in names:
         if names.count(name) > 1:
             raise BadArguments("tools", f"two tool sources have the name {name!r}")
+        if name in (AGENT, HOST):
+            raise BadArguments("tools", f"a tool source may not have the name {name!r}")
     return found
 
 
@@ -222,12 +342,9 @@ class SourcedTools:
         return [words for words in found if words is not None]
 
     @property
-    def tools(self) -> list[Tool]:
-        """The tools of all sources. Of two of one name, the first wins."""
-        found: dict[str, Tool] = {}
-        for one in (tool for tools in self._tools.values() for tool in tools):
-            found.setdefault(one.name, one)
-        return list(found.values())
+    def tools(self) -> dict[str, list[Tool]]:
+        """The last offers of the sources."""
+        return self._tools
 
     async def _one(self, name: str) -> str | None:
         source = self._sources.get(name)
@@ -241,6 +358,20 @@ class SourcedTools:
             self._digests[name] = said["digest"]
             self._tools[name] = [] if source is None else [source.tool(offer) for offer in offers]
         return None
+
+
+async def ask_missing(
+    ctx: AgentContext, added: Sequence[AddedTool], declared: Sequence[Tool]
+) -> dict[str, str]:
+    """The tools of the host whose code this process does not find, and why; recorded."""
+    session_id = ctx.session_id
+
+    async def look() -> JSON:
+        return {"missing": find_missing(session_id, added, declared)}
+
+    _, said = await ctx.put(Kind.CALL, look, name=f"tools:{HOST}")
+    missing: dict[str, str] = said["missing"]
+    return missing
 
 
 async def _offered(source: ToolSource | None, name: str, known: str) -> JSON:

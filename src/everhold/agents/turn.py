@@ -172,6 +172,7 @@ class TurnRunner:
                     extra = [*extra, *(frames.normalize_message(each) for each in one.extra)]
                 case SetOptions():
                     more.update(one.options)
+        prompt = loop.models.told_for(more, prompt)
         view = ModelView(
             loop.tip, prompt, min(skip, len(loop.graph.messages())) if skip else 0, extra
         )

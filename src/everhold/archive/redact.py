@@ -313,7 +313,9 @@ def _notes(notes: DeliveryNotes) -> DeliveryNotes:
         nodes=[replace(node, content=redact_conversation(node.content)) for node in notes.nodes],
         settled=_settled(notes.settled),
         facts={
-            name: value if name in ("agent", "sources", "subagents") else redact_json(value)
+            name: value
+            if name in ("agent", "sources", "subagents", "tools")
+            else redact_json(value)
             for name, value in notes.facts.items()
         },
     )

@@ -27,6 +27,7 @@ class Conversation:
         self.graph = Graph()
         self.turns: list[SettledTurn] = []
         self.options: dict[str, JSON] = {}  # the options it was started with
+        self.tools: JSON = None  # the registry of its tools, as it was last recorded
         self.ledger = Ledger()
         self.spent = Ledger()
         self.inputs: dict[str, JSON] = {}  # the content of each input, by id
@@ -55,6 +56,7 @@ class Conversation:
         if notes is None:
             return
         self.options = notes.facts.get("options", self.options)
+        self.tools = notes.facts.get("tools", self.tools)
         for node in notes.nodes:
             self.graph.add(node, self._answers)
             self._ahead.discard(-1 if node.q is None else node.q)

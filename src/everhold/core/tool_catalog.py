@@ -1,8 +1,8 @@
 """The catalog of tools offered to a model: those of a registry, with an overlay; built once.
 
 Rules
-  1. Tools of the overlay win. The base tools are read from their sources each time, also if the
-     overlay is unchanged.
+  1. Tools of the overlay win. The base is the registry as it is now, also if the overlay is
+     unchanged.
   2. An overlay has changed if its providers are other objects or in another order, or if its other
      settings differ.
   3. A failed composition changes nothing.
@@ -49,10 +49,22 @@ class ToolCatalogKey(msgspec.Struct, frozen=True):
     plugins: str = ""
 
 
-class ToolCatalog:
-    """The offered tools, and their descriptions."""
+class Contribution(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Text that an overlay adds to the prompt; with `tools`, only if one of them is offered."""
 
-    def __init__(self, tools: Sequence[ToolManifest], contributions: Sequence[str] = ()) -> None:
+    slot: str
+    content: str
+    title: str = ""
+    priority: int = 0
+    tools: tuple[str, ...] = ()
+
+
+class ToolCatalog:
+    """The offered tools, and their descriptions; and what an overlay adds to the prompt."""
+
+    def __init__(
+        self, tools: Sequence[ToolManifest], contributions: Sequence[Contribution] = ()
+    ) -> None:
         self.tools = tuple(tools)
         self.contributions = tuple(contributions)
 
@@ -69,11 +81,6 @@ class ToolCatalog:
     def fingerprint(self) -> str:
         """A digest of the names, independent of their order."""
         return sha256("\0".join(sorted(self.names)).encode()).hexdigest()[:16]
-
-    @cached_property
-    def projection(self) -> list[JSON]:
-        """The catalog for people and other programs."""
-        return [{"id": tool.id, **tool.spec()} for tool in self.tools]
 
     def found(self, words: str, limit: int = 10) -> list[ToolManifest]:
         """Searches the tools by words, best match first. The result is deterministic."""
@@ -118,7 +125,7 @@ class LayeredToolRegistry:
         self._members: list[ToolManifest] = []
         self._sources = dict(sources)
         self._over: tuple[ToolProvider, ...] = ()
-        self._contributions: tuple[str, ...] = ()
+        self._contributions: tuple[Contribution, ...] = ()
         self._include_base = True
         self._hidden: frozenset[str] = frozenset()
         self._catalogs = ToolCatalogCache()
@@ -133,28 +140,28 @@ class LayeredToolRegistry:
         """Reads the sources again. If one fails, or two clash, nothing changes."""
         return self.base.refresh(self._read_sources())
 
+    def add_source(self, name: str, provider: ToolProvider) -> None:
+        """Adds a source; it is read by the next `refresh`."""
+        self._sources[name] = provider
+
     def _read_sources(self) -> dict[str, Sequence[ToolManifest]]:
         return {name: source.manifests() for name, source in self._sources.items()}
 
     def lay_over(
         self,
         providers: Sequence[ToolProvider] = (),
-        contributions: Sequence[str] = (),
+        contributions: Sequence[Contribution] = (),
         *,
         include_base: bool = True,
         hidden: Collection[str] = (),
     ) -> bool:
-        """Sets the overlay: its tools, hidden names, and whether the base is included. Returns
-        whether it changed.
+        """Sets the overlay: its tools, its texts for the prompt, hidden names, and whether the base
+        is included. Returns whether it changed.
         """
         over = tuple(providers)
         texts = tuple(contributions)
         away = frozenset(hidden)
-        base = self.base.fork()
-        if include_base:
-            base.refresh(self._read_sources())
-        _composed(base, over, include_base)  # raises before anything is changed
-        self.base = base
+        _composed(self.base, over, include_base)  # raises before anything is changed
         known = (self._contributions, self._include_base, self._hidden)
         if (
             len(over) == len(self._over)

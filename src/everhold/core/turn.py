@@ -100,6 +100,14 @@ class StateApplied(msgspec.Struct, frozen=True, omit_defaults=True, tag="applied
     options: dict[str, dict[str, JSON]] = {}  # the options that were set, by frame
 
 
+class ToolsChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="tools_changed"):
+    """No message: a host changed the tools of the session; these are offered now."""
+
+    tools: list[str]
+    generation: int
+    fingerprint: str = ""
+
+
 #: How a turn ended.
 TurnOutcome = (
     TurnAnswered
@@ -111,6 +119,7 @@ TurnOutcome = (
     | OptionsConfigured
     | ToolsRefreshed
     | StateApplied
+    | ToolsChanged
 )
 
 

@@ -104,6 +104,18 @@ def load_file(path: Path, ref: str) -> ModuleType:
         return loaded
 
 
+def find_place(module: ModuleType) -> str:
+    """Where another process loads a module from: its name, or the file of a script; empty for a
+    prompt or notebook.
+    """
+    path = _file(module)
+    if module.__name__ == "__main__":
+        return "" if path is None else str(path)
+    if path is not None and path.suffix == ".py" and _identity(path)[0] == module.__name__:
+        return str(path)
+    return module.__name__
+
+
 def read_source_text(place: str, root: Path | None = None) -> str:
     """The source text of a file, module or reference, without loading it; empty if not found."""
     if not place.endswith(".py"):

@@ -45,7 +45,7 @@ from everhold.core.schema import (
     schema_of,
 )
 from everhold.core.tool import Wanted, Window
-from everhold.errors import BadArguments, ForeignCall
+from everhold.errors import BadArguments, EverholdError, ForeignCall
 from everhold.ports.attachment import Attachment, keep_attachment, load_attachment
 from everhold.ports.signature import (
     build_parameter_schema,
@@ -265,6 +265,18 @@ class Tool:
     def spec(self) -> dict[str, JSON]:
         """The spec that a model gets."""
         return {"name": self.name, "description": self.description, "input_schema": self.schema}
+
+    @functools.cached_property
+    def output_schema(self) -> dict[str, JSON] | None:
+        """The schema of the result, if the function declares a type that has one."""
+        hint = self._hints.get("return")
+        if hint is None:
+            return None
+        try:
+            found: dict[str, JSON] = schema_of(hint)
+        except EverholdError:
+            return None
+        return found
 
     def arguments(self, given: dict[str, JSON], context: ToolContext) -> dict[str, Any]:
         """The model's input as the function's types; raises `AnswerRefused` with the path of a

@@ -4,7 +4,9 @@ import pytest
 
 from everhold.core.tool_registry import (
     MAX_GENERATION,
+    AddedTool,
     RegisteredTool,
+    ToolChange,
     ToolManifest,
     ToolRegistry,
     ToolRegistryState,
@@ -32,30 +34,30 @@ def test_a_generation_is_one_effective_change():
     assert found.refresh({"one": [A, B]})
     assert found.refresh({"two": [C]})
     assert found.generation == 3
-    assert not found.remove("three")
-    assert found.remove("two")
+    assert not found.refresh({"three": []})
+    assert found.refresh({"two": []})
     assert found.generation == 4
 
 
 def test_an_orphan_returns_with_its_source():
     """Row 2: it is kept and not offered, and is what it was when its source has it again."""
     found = registry(one=[A, B])
-    found.apply({"id-b": False}, found.generation)
-    found.remove("one")
+    found.change(ToolChange(hide=("b",)), found.generation)
+    found.refresh({"one": []})
     assert (found.orphans, named(found)) == (["id-a", "id-b"], [])
-    assert found.source_of("id-a") is None
+    assert found.entry("a").source is None
     found.refresh({"two": [A, B]})
     assert (found.orphans, named(found)) == ([], ["a"])
-    assert (found.source_of("id-a"), found.source_of("id-x")) == ("two", None)
+    assert (found.entry("a").source, found.entry("x")) == ("two", None)
 
 
 def test_what_a_source_says_now_stands():
     """Row 2: the id is the identity; name and description are the source's."""
     found = registry(one=[A, B])
-    found.apply({"id-a": False}, 1)
+    found.change(ToolChange(hide=("a",)), 1)
     found.refresh({"one": [ToolManifest("id-a", "renamed", "anew"), B]})
     assert named(found) == ["b"]
-    found.apply({"id-a": True}, found.generation)
+    found.change(ToolChange(restore=("renamed",)), found.generation)
     assert [(one.name, one.description) for one in found.members] == [
         ("renamed", "anew"),
         ("b", ""),
@@ -80,19 +82,21 @@ def test_membership_is_changed_by_who_saw_the_present_generation():
     """Row 2: an old generation is refused, and an unknown tool, and then nothing changes."""
     found = registry(one=[A, B])
     with pytest.raises(StaleTools):
-        found.apply({"id-a": False}, 0)
+        found.change(ToolChange(hide=("a",)), 0)
     with pytest.raises(BadArguments):
-        found.apply({"id-a": False, "id-x": False}, 1)
+        found.change(ToolChange(hide=("a", "x")), 1)
     assert (named(found), found.generation) == (["a", "b"], 1)
-    found.apply({"id-a": False}, 1)
+    assert found.change(ToolChange(hide=("a",)), 1)
     assert (named(found), found.generation) == (["b"], 2)
+    assert not found.change(ToolChange(hide=("a",)))
+    assert found.generation == 2
 
 
 def test_a_kept_registry_is_restored():
     """Row 2: at any generation; one more only if the sources have changed since."""
     found = registry(one=[A, B])
-    found.apply({"id-a": False}, 1)
-    found.apply({"id-b": True}, 2)
+    found.change(ToolChange(hide=("a", "b")), 1)
+    found.change(ToolChange(restore=("b",)), 2)
     kept = found.state()
     assert kept.generation == 3
 
@@ -138,3 +142,89 @@ def test_what_is_laid_over_takes_the_place_of_what_is_below():
         "c": "",
     }
     assert [one.description for one in found.members] == ["", "", ""]
+
+
+def added(name, description="by the host", ref="m:x"):
+    return AddedTool(ToolManifest(name, name, description), ref)
+
+
+def described(registry):
+    return {one.name: one.description for one in registry.members}
+
+
+def test_a_host_adds_tools():
+    """Row 2: a name that is taken is refused; the host is their source."""
+    found = registry(one=[A])
+    assert found.change(ToolChange(add=(added("z"),)), 1)
+    assert (named(found), found.entry("z").source, found.generation) == (["a", "z"], "host", 2)
+    for taken in ("z", "a"):
+        with pytest.raises(ToolClash):
+            found.change(ToolChange(add=(added(taken),)))
+    assert found.generation == 2
+    assert found.change(ToolChange(remove=("z",)))
+    assert (named(found), found.entry("z"), found.added) == (["a"], None, {})
+
+
+def test_a_tool_of_the_host_takes_the_place_of_another():
+    """Row 2: until it is restored; the source's description does not matter meanwhile."""
+    a = ToolManifest("a", "a", "of the source")
+    found = registry(one=[a])
+    found.change(ToolChange(replace=(added("a"),)))
+    found.refresh({"one": [ToolManifest("a", "a", "anew")], "two": [ToolManifest("b", "b")]})
+    assert described(found) == {"a": "by the host", "b": ""}
+    found.change(ToolChange(restore=("a",)))
+    assert (described(found)["a"], found.entry("a").source) == ("anew", "one")
+    with pytest.raises(BadArguments):
+        found.change(ToolChange(replace=(added("x"),)))
+
+
+def test_a_removed_tool_stays_removed():
+    """Row 2: also if it replaced another, and if its source offers it again."""
+    a = ToolManifest("a", "a", "of the source")
+    found = registry(one=[a])
+    found.change(ToolChange(replace=(added("a"),)))
+    found.change(ToolChange(remove=("a",)))
+    assert (named(found), found.entry("a").removed, found.added) == ([], True, {})
+    found.refresh({"one": []})
+    found.refresh({"one": [a]})
+    assert named(found) == []
+    found.change(ToolChange(restore=("a",)))
+    assert described(found) == {"a": "of the source"}
+
+
+def test_a_tool_without_code_is_an_orphan():
+    """Row 2: what it replaces does not return for that."""
+    a = ToolManifest("a", "a", "of the source")
+    found = registry(one=[a])
+    found.change(ToolChange(replace=(added("a"),), add=(added("z"),)))
+    assert found.refresh({}, {"a": "gone"})
+    assert (named(found), found.orphans, found.state().missing) == (["z"], ["a"], {"a": "gone"})
+    assert found.refresh({}, {})
+    assert (described(found)["a"], found.orphans) == ("by the host", [])
+    found.refresh({}, {"a": "gone"})
+    found.change(ToolChange(replace=(added("a", "other code"),)))
+    assert (described(found)["a"], found.missing) == ("other code", {})
+
+
+def test_new_code_of_a_tool_is_a_change():
+    found = registry(one=[A])
+    found.change(ToolChange(add=(added("z"),)))
+    assert found.change(ToolChange(replace=(added("z", ref="m:y"),)))
+    assert (found.generation, found.added["z"].ref) == (3, "m:y")
+
+
+def test_a_change_names_a_tool_once():
+    found = registry(one=[A])
+    with pytest.raises(BadArguments):
+        found.change(ToolChange(hide=("a",), restore=("a",)))
+
+
+def test_a_registry_with_tools_of_the_host_is_restored():
+    found = registry(one=[A])
+    found.change(ToolChange(add=(added("z"),)))
+    other = registry(one=[A])
+    other.restore(found.state())
+    assert other.state() == found.state()
+    laid = other.over([ToolManifest("z", "z", "laid")], "context")
+    assert described(laid)["z"] == "laid"
+    assert described(other)["z"] == "by the host"
