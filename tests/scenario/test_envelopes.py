@@ -1,6 +1,7 @@
 """Sessions of fluers go on as conversations, and conversations become sessions of fluers."""
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from uuid import UUID
@@ -19,10 +20,10 @@ from everhold.agents import (
     ToolUse,
     assistant,
     extract_text,
+    fluers,
     system,
     user,
 )
-from everhold.agents.envelopes import fluers
 from everhold.errors import BadSetting, KeyConflict, KeyDeleted, NotAnAgent
 from everhold.stores import (
     BadEnvelopes,
@@ -32,11 +33,17 @@ from everhold.stores import (
     InvalidSessionId,
     JsonFiles,
     MemoryAdapter,
+    MemoryStore,
+    PostgresEnvelopes,
+    PostgresStore,
     SQLiteEnvelopes,
+    SQLiteStore,
     UnsupportedVersion,
     pack,
     unpack,
 )
+from everhold.testing import CrashingStore
+from tests.postgres import fresh
 from tests.scenario.harness import opened
 
 NAME = "6f1c1f0e-8a53-4f0b-9a3e-5a7d0c1b2e3f"
@@ -135,8 +142,7 @@ async def test_an_imported_session_goes_on(path, tmp_path):
         assert said[0] == ("user", "What is in the folder?")
         assert said[-2:] == [("assistant", "One file."), ("user", "And now?")]
         assert (await session.options())["max_turns"] == 5
-        info = await runtime.store.load(session.id)
-        assert info.birth.metadata == {"channel": "cli"}
+        assert (await session.envelope()).metadata == {"channel": "cli"}
 
 
 async def test_max_turns_of_an_envelope_hold(path):
@@ -173,7 +179,7 @@ async def test_without_an_agent_a_default_one_holds_it(path):
         made = await runtime.envelopes.import_(FULL)
         (row,) = await runtime.sessions()
         assert row.program == "everhold.agents.envelopes:fluers"
-        assert runtime.programs.find(row.program, 1) is fluers
+        assert row.program == fluers.ref
         session = await runtime.session(fluers, NAME)
         assert session.id == made.sessions[NAME]
 
@@ -479,3 +485,77 @@ def test_from_code_that_is_not_async(tmp_path):
         runtime.envelopes.export(tmp_path / f"{NAME}.json", session)
 
     assert json.loads((tmp_path / f"{NAME}.json").read_text()) == pack(FULL)
+
+
+async def test_a_crash_at_any_commit_keeps_the_session_whole(path):
+    """FL25: an import that dies before or after any of its commits is repeated; then there is one
+    session, with everything, and it goes on.
+    """
+    undisturbed = 0
+    async with opened(on=(counting := CrashingStore(MemoryStore())), llm=replies) as runtime:
+        await runtime.envelopes.import_(FULL, agent=support)
+        undisturbed = counting.commits
+    assert undisturbed >= 2  # the session, and what it does with what the commit holds
+    for at in range(1, undisturbed + 1):
+        for when in ("before", "after"):
+            base = MemoryStore() if path is None else SQLiteStore(path / f"{at}-{when}.db")
+            dying = CrashingStore(base, at=at, when=when, die=died)
+            with contextlib.suppress(Died):
+                async with opened(on=dying, llm=replies, replay=False, recover=False) as runtime:
+                    await runtime.envelopes.import_(FULL, agent=support)
+            async with opened(on=base, llm=replies) as runtime:
+                done = await runtime.envelopes.import_(FULL, agent=support)
+                assert list(done.sessions or done.existing) == [NAME], (at, when)
+                session = await runtime.session(support, NAME)
+                assert await session.envelope() == FULL, (at, when)
+                assert (await session.send("go on")).text == "Sure."
+                assert len(await runtime.sessions()) == 1
+                assert len(await session.turns()) == 3
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+def died():
+    raise Died
+
+
+async def test_a_fork_and_an_export_carry_it(path, tmp_path):
+    """FL26: a fork of an imported conversation, and a copy in another database, have its options
+    and messages.
+    """
+    async with opened(path, llm=replies) as runtime:
+        await runtime.envelopes.import_(FULL, agent=support)
+        session = await runtime.session(support, NAME)
+        fork = await session.fork()
+        forked = await fork.envelope()
+        await runtime.archive.export(tmp_path / "all.jsonl")
+    async with opened(llm=replies) as runtime:
+        await runtime.archive.import_(tmp_path / "all.jsonl")
+        session = await runtime.session(support, NAME)
+        copied = await session.envelope()
+        await session.send("And now?")
+
+    assert forked.messages == FULL.messages and forked.id != FULL.id
+    assert (forked.model, forked.max_turns) == (FULL.model, FULL.max_turns)
+    assert copied == FULL
+    assert ASKED[-1].options["model"] == "openai:gpt-4o" and ASKED[-1].system == "Be brief."
+
+
+@pytest.mark.xdist_group("postgres")
+async def test_on_postgres(postgres, tmp_path):
+    """FL27: the same on Postgres, from and to a table of fluers."""
+    url = fresh(postgres)
+    postgres.run("DROP SCHEMA IF EXISTS theirs CASCADE")
+    async with PostgresEnvelopes(f"{postgres.url}?schema=theirs") as theirs:
+        await theirs.save_session(NAME, pack(FULL))
+        async with everhold.Runtime(PostgresStore(url), llm=replies) as runtime:
+            made = await runtime.envelopes.import_(theirs, agent=support)
+            session = await runtime.session(support, NAME)
+            assert session.id == made.sessions[NAME]
+            assert await session.envelope() == FULL
+            await session.send("And now?")
+            await runtime.envelopes.export(theirs, session)
+        found = unpack(await theirs.load_session(NAME), FULL.id)
+    assert found.messages == (*FULL.messages, user("And now?"), assistant("Sure."))

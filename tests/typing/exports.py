@@ -339,6 +339,7 @@ EXPORTS: tuple[object, ...] = (
     everhold.stores.QuestionFilter,
     everhold.stores.ReclaimResult,
     everhold.stores.RemoteChange,
+    everhold.stores.SCHEMA_VERSION,
     everhold.stores.SQLiteEnvelopes,
     everhold.stores.SQLiteStore,
     everhold.stores.SerializeFailed,

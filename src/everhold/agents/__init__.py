@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from everhold.agents.envelopes import EnvelopeExport as EnvelopeExport
     from everhold.agents.envelopes import EnvelopeImport as EnvelopeImport
     from everhold.agents.envelopes import InvalidEnvelope as InvalidEnvelope
+    from everhold.agents.envelopes import fluers as fluers
     from everhold.agents.events import Event as Event
     from everhold.agents.events import EventKind as EventKind
     from everhold.agents.inputs import InputStage as InputStage
@@ -170,6 +171,7 @@ _HOMES = {
     "Wanted": "core.tool",
     "Window": "core.tool",
     "assistant": "core.message",
+    "fluers": "agents.envelopes",
     "extract_text": "core.graph",
     "read_attachment": "agents.builtin_tools",
     "subagent": "agents.subagents",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from everhold.ports.store import UnmovedSession as UnmovedSession
     from everhold.ports.store import ValueWrite as ValueWrite
     from everhold.ports.store import WorkerRecord as WorkerRecord
+    from everhold.stores.envelope import SCHEMA_VERSION as SCHEMA_VERSION
     from everhold.stores.envelope import BadEnvelopes as BadEnvelopes
     from everhold.stores.envelope import DeserializeFailed as DeserializeFailed
     from everhold.stores.envelope import Envelope as Envelope
@@ -82,6 +83,7 @@ _HOMES = {
     "QuestionFilter": "ports.store",
     "ReclaimResult": "ports.store",
     "RemoteChange": "ports.store",
+    "SCHEMA_VERSION": "stores.envelope",
     "SQLiteEnvelopes": "stores.envelope_sqlite",
     "SQLiteStore": "stores.sqlite",
     "SerializeFailed": "stores.envelope",

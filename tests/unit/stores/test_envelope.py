@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from everhold.core.message import Message, Role, Text, ToolUse, assistant, user
+from everhold.agents import Message, Role, Text, ToolUse, assistant, user
 from everhold.errors import StoreError, UsageError
-from everhold.stores.envelope import (
+from everhold.stores import (
     DeserializeFailed,
     EnvelopeSession,
     FileFailed,
