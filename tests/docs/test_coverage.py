@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.test_public_paths import PUBLIC
 from tools.rows import DEFECTS, ROWS, mended, shown
 
 pytestmark = pytest.mark.xdist_group("coverage")  # reading all tests takes seconds: once is enough
@@ -36,6 +37,20 @@ def test_the_page_names_tests_that_exist_and_are_not_skipped() -> None:
         assert len(found) == 1, (file, name)
         marks = " ".join(ast.unparse(mark) for mark in found[0].decorator_list)  # type: ignore[attr-defined]
         assert "skip" not in marks and "xfail" not in marks, (file, name)
+
+
+def test_the_tests_of_fluers_rows_use_public_paths_only() -> None:
+    """What is shown is what a user can import."""
+    _, found, section = PAGE.partition("## The session layer of fluers\n")
+    files = set(re.findall(r"`([\w/]+\.py)::", section))
+    assert found and len(files) == 4
+    for file in files:
+        for node in ast.walk(ast.parse((ROOT / "tests" / file).read_text())):
+            paths = [node.module] if isinstance(node, ast.ImportFrom) else []
+            paths += [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            for path in paths:
+                assert path is not None
+                assert not path.startswith("everhold") or path in PUBLIC, (file, path)
 
 
 def test_a_test_that_shows_a_row_and_is_skipped_has_failed(tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ EXPORTS: tuple[object, ...] = (
     everhold.agents.Window,
     everhold.agents.assistant,
     everhold.agents.extract_text,
+    everhold.agents.fluers,
     everhold.agents.read_attachment,
     everhold.agents.subagent,
     everhold.agents.system,

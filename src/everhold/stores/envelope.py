@@ -154,6 +154,7 @@ class BadEnvelopes(UsageError):
 
 # ---- the JSON object, and the session in it
 
+#: The version of envelopes that is read and written.
 SCHEMA_VERSION: Final = 1
 
 # fluers' integer types. A bound of msgspec.Meta ends at 2**63 - 1, so these are checked by hand.

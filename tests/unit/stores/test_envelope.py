@@ -476,3 +476,36 @@ async def test_a_deleted_file_is_gone(tmp_path):
     assert await files.delete_session(str(ID)) is True
     assert await files.delete_session(str(ID)) is False
     assert await files.list_sessions() == []
+
+
+def test_errors_read_as_those_of_fluers():
+    """The templates of fluers 0.5, word for word up to the cause."""
+    for error, words in (
+        (SessionNotFound(ID), f"session not found: {ID}"),
+        (SerializeFailed(ID, "why"), f"failed to serialize session `{ID}`: why"),
+        (DeserializeFailed(ID, "why"), f"failed to deserialize session `{ID}`: why"),
+        (
+            UnsupportedVersion(2, ID, 1),
+            f"unsupported session schema version 2 for `{ID}` (expected 1)",
+        ),
+        (InvalidSessionId("x", "why"), "invalid persisted session id `x`: why"),
+    ):
+        assert str(error) == words
+
+
+@pytest.mark.parametrize(
+    "spelled", [str(ID), str(ID).upper(), ID.hex, ID.hex.upper(), f"{{{ID}}}", f"urn:uuid:{ID}"]
+)
+async def test_a_file_may_be_named_in_any_spelling(tmp_path, spelled):
+    """What was written under another spelling is listed, loaded, replaced in place and deleted."""
+    (tmp_path / f"{spelled}.json").write_text(json.dumps(FLUERS))
+    files = JsonFiles(tmp_path)
+
+    assert await SessionStore.list(files) == [ID]
+    session = await SessionStore.load(files, ID)
+    assert session == unpack(FLUERS, ID)
+    await files.save_session(str(ID), pack(msgspec.structs.replace(session, max_turns=3)))
+    assert [file.name for file in tmp_path.iterdir()] == [f"{spelled}.json"]
+    assert (await SessionStore.load(files, ID)).max_turns == 3
+    assert await files.delete_session(str(ID))
+    assert list(tmp_path.iterdir()) == []
