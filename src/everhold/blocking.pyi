@@ -130,6 +130,10 @@ class BlockingConversation:
         """
     def history(self) -> list[Node]:
         """The messages of settled turns, on the path to the leaf."""
+    def nodes(self, type: str | None = None) -> list[Node]:
+        """The nodes that tools and plugins have added (`context.append`), oldest first: all, or
+        those of one type.
+        """
     def node(self, node_id: str) -> Node:
         """Any node, also of another branch."""
     def usage(self) -> Ledger:

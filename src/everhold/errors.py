@@ -12,6 +12,7 @@
     │   ├── UnknownAttachment ToolClash           InputConflict
     │   ├── BadSchedule       UnknownTimezone     UnknownSchedule     UnknownTrigger
     │   ├── EventConflict     UnknownHandover     UnknownInput        InputTooLarge
+    │   ├── UnknownExtension  UnknownOperation
     │   ├── CodeExecutionUnavailable                  BadSignature        NotAnAgent
     │   ├── NoMaintenance     BrokenEntryPoint    EntryPointConflict  UnsupportedSystem
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
@@ -380,6 +381,36 @@ class UnknownTool(UsageError):
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"the code of tool {name!r} was not found: {reason}")
         self.name = name
+
+
+class UnknownExtension(UsageError):
+    """No plugin of the conversation offers an object of this type."""
+
+    code = "unknown_extension"
+
+    def __init__(self, name: str, names: list[str]) -> None:
+        super().__init__(f"no plugin offers a {name}")
+        self.name = name
+        self.hint = (
+            "Add the plugin that has it in its `extensions`. Offered types:"
+            f" {', '.join(names) or 'none'}."
+        )
+
+
+class UnknownOperation(UsageError):
+    """The conversation has no such plugin, or the plugin no such operation."""
+
+    code = "unknown_operation"
+
+    def __init__(self, plugin: str, operation: str, names: list[str]) -> None:
+        named = f"operation {operation!r}" if operation else "operations"
+        super().__init__(f"there is no plugin {plugin!r} with {named}")
+        self.plugin = plugin
+        self.operation = operation
+        self.hint = (
+            f"{'Its operations' if operation else 'Plugins with operations'} are:"
+            f" {', '.join(names) or 'none'}. Declare one with `@everhold.hooks.operation`."
+        )
 
 
 class BrokenEntryPoint(UsageError):

@@ -39,7 +39,7 @@ from everhold.core.tool import Confirm, Deny
 from everhold.core.turn import SettledTurn
 from everhold.errors import BadArguments, PluginFailed, UnknownPlugin
 from everhold.ports.entry_points import PLUGINS, list_entry_point_names, load_entry_point
-from everhold.ports.tool_services import Moment
+from everhold.ports.tool_services import INJECTED_ROLES, Moment
 
 __all__ = [
     "SLOTS",
@@ -82,8 +82,8 @@ class Abort(Directive, frozen=True, tag="abort"):
 
 
 class AddMessages(Directive, frozen=True, tag="add_messages"):
-    """Add messages to the conversation: texts, or `{"role", "content"}` with the role user or
-    system.
+    """Add messages to the conversation: texts, or `{"role", "content"}` with one of the plugin's
+    `roles`.
     """
 
     messages: list[JSON]
@@ -206,6 +206,10 @@ class Plugin:
     version: str = "1"
     priority: int = 0  #: the order in the hooks `BY_PRIORITY`: higher first
     tools: Sequence[Any] = ()  #: tools that it adds to the agent
+    #: objects for tools and other plugins, which find them by type: `context.extension(Type)`
+    extensions: Sequence[Any] = ()
+    #: roles of the messages that it adds; "assistant" has to be named here to be allowed
+    roles: Sequence[str] = ("user", "system")
     revision: int = 0  #: increment it whenever `snapshot` would return another value
 
     # ---- state
@@ -322,6 +326,10 @@ def collect_plugins(given: Sequence[Any]) -> tuple[Plugin, ...]:
             )
         if plugin.name in (other.name for other in found):
             raise BadArguments("plugins", f"two plugins have the name {plugin.name!r}")
+        if unknown := set(plugin.roles) - set(INJECTED_ROLES):
+            raise BadArguments(
+                "plugins", f"{plugin.name!r} cannot add messages with the role {min(unknown)!r}"
+            )
         found.append(plugin)
     return tuple(found)
 

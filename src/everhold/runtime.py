@@ -226,7 +226,9 @@ class Runtime:
         self._closing = ShieldedCalls()
 
     def _make_services(self, session_id: str, query: Query) -> RuntimeSessionServices:
-        return RuntimeSessionServices(self.engine, self.start, session_id, query)
+        return RuntimeSessionServices(
+            self.engine, self.start, self.triggers.emit, session_id, query
+        )
 
     def _take_up_chores(self, programs: frozenset[str]) -> None:
         """Start the chores of a process that moves sessions: schedules, triggers, notifications and

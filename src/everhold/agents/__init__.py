@@ -69,7 +69,9 @@ if TYPE_CHECKING:
     from everhold.core.tool import Verdict as Verdict
     from everhold.core.tool import Wanted as Wanted
     from everhold.core.tool import Window as Window
+    from everhold.core.turn import EventOutcome as EventOutcome
     from everhold.core.turn import FrameOpened as FrameOpened
+    from everhold.core.turn import HandoverOutcome as HandoverOutcome
     from everhold.core.turn import MaxTurnsReached as MaxTurnsReached
     from everhold.core.turn import OptionsConfigured as OptionsConfigured
     from everhold.core.turn import SettledTurn as SettledTurn
@@ -90,6 +92,8 @@ if TYPE_CHECKING:
     from everhold.ports.code import CodeRunResult as CodeRunResult
     from everhold.ports.code import CodeToolCall as CodeToolCall
     from everhold.ports.code import CodeToolResult as CodeToolResult
+    from everhold.ports.process_environment import ProcessEnvironment as ProcessEnvironment
+    from everhold.ports.process_environment import ProcessResult as ProcessResult
     from everhold.ports.tool import OfferedTool as OfferedTool
     from everhold.ports.tool import Tool as Tool
     from everhold.ports.tool import ToolContext as ToolContext
@@ -118,8 +122,10 @@ _HOMES = {
     "EnvelopeImport": "agents.envelopes",
     "Event": "agents.events",
     "EventKind": "agents.events",
+    "EventOutcome": "core.turn",
     "Frame": "core.graph",
     "FrameOpened": "core.turn",
+    "HandoverOutcome": "core.turn",
     "Image": "core.message",
     "ImageData": "core.message",
     "InputContent": "agents.session",
@@ -140,6 +146,8 @@ _HOMES = {
     "OfferedTool": "ports.tool",
     "OptionsConfigured": "core.turn",
     "Policy": "agents.tool_calls",
+    "ProcessEnvironment": "ports.process_environment",
+    "ProcessResult": "ports.process_environment",
     "ReadView": "agents.conversation_reader",
     "Receipt": "core.intake",
     "Role": "core.message",

@@ -26,6 +26,7 @@ from everhold.core.codec import JSON
 from everhold.errors import BadArguments, UnknownProgram
 from everhold.hooks import collect_plugins
 from everhold.ports.context import AgentContext
+from everhold.ports.process_environment import NO_ENVIRONMENT, ProcessEnvironment
 from everhold.ports.program import REGISTRY, Program, register_program
 from everhold.ports.tool import Tool, collect_tools
 
@@ -51,6 +52,7 @@ class Agent(Program[..., Any]):
         max_turns: int = 12,
         max_tokens: int = 4096,
         concurrency: int = 8,
+        environment: ProcessEnvironment = NO_ENVIRONMENT,
         name: str | None = None,
         version: int = 1,
         **options: JSON,
@@ -83,6 +85,7 @@ class Agent(Program[..., Any]):
         self.max_turns = max_turns
         self.max_tokens = max_tokens
         self.concurrency = concurrency
+        self.environment = environment
         self.options = options
         self.version = version
         self.strict = False

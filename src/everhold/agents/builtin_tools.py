@@ -59,6 +59,8 @@ class ToolHost(Protocol):
     spend: Callable[[str, Usage | None], None]
 
     history: Callable[[], list[JSON]]  # the messages so far, in order: role and text
+    # the environment that options have set, for the children of a session
+    given_environment: Callable[[], JSON]
 
     async def also(self, calls: Sequence[AgentToolCall]) -> list[tuple[bool, JSON]]:
         """Call more tools, as the model would. Returns, for each, whether it failed and its

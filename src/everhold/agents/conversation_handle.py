@@ -157,6 +157,12 @@ class ConversationHandle:
         graph = (await self._told()).graph
         return [copy_node(node) for node in graph.path(graph.leaf) if node.kind is NodeKind.MESSAGE]
 
+    async def nodes(self, type: str | None = None) -> list[Node]:
+        """The nodes that tools and plugins have added (`context.append`), oldest first: all, or
+        those of one type.
+        """
+        return (await self._told()).graph.custom(type)
+
     async def node(self, node_id: str) -> Node:
         """Any node, also of another branch."""
         await self._reading.refresh()

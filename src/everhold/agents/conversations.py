@@ -5,7 +5,9 @@ serves running tools.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from everhold.agents.agent import Agent
 from everhold.agents.conversation_handle import ConversationHandle
@@ -15,8 +17,12 @@ from everhold.core.codec import JSON
 from everhold.core.query import Kind, Query, QueryId
 from everhold.core.session import Birth
 from everhold.core.status import Status
+from everhold.core.turn import EventOutcome, HandoverOutcome
+from everhold.engine.accept import Signal
+from everhold.engine.arguments import check_seconds_arg
 from everhold.engine.engine import Engine
 from everhold.engine.journal_reader import index_queries
+from everhold.engine.session_lookup import resolve_session_id
 from everhold.errors import BadArguments, EverholdError, NotAllowed, UnknownQuery, UnknownSession
 from everhold.packages.catalog import KnownPrograms
 from everhold.ports.program import Call, ForkVerb, StartVerb
@@ -105,12 +111,25 @@ async def find_later_call(engine: Engine, session_id: str, key: str) -> QueryId:
 BEGUN_BY: Final = "begun_by"
 
 
-class RuntimeSessionServices:
-    """What a running call may use of the runtime: values and child sessions (`SessionServices`)."""
+class EmitVerb(Protocol):
+    """`Triggers.emit`, for features that must not depend on triggers."""
 
-    def __init__(self, engine: Engine, start: StartVerb, session_id: str, query: Query) -> None:
+    async def __call__(self, event: str, payload: JSON = None, *, key: str | None = None) -> Any:
+        """Emit an event; returns a receipt with `handovers`."""
+        ...
+
+
+class RuntimeSessionServices:
+    """What a running call may use of the runtime: values, sessions and events
+    (`SessionServices`).
+    """
+
+    def __init__(
+        self, engine: Engine, start: StartVerb, emit: EmitVerb, session_id: str, query: Query
+    ) -> None:
         self._engine = engine
         self._start = start
+        self._emit = emit
         self._id = session_id
         self._query = query.id
 
@@ -132,6 +151,25 @@ class RuntimeSessionServices:
     async def cancel(self, session_id: str, reason: str) -> Status:
         await self._own(session_id)
         return await self._engine.cancel(session_id, reason)
+
+    async def wait(self, session_id: str, timeout: float | None) -> Status:
+        await self._own(session_id)
+        return await self._engine.wait(session_id, check_seconds_arg("timeout", timeout))
+
+    async def find(self, session: str) -> str:
+        found = await resolve_session_id(self._engine.store, session)
+        return (await self._engine.store.load(found, since=-1)).birth.id
+
+    async def signal(self, session_id: str, name: str, value: JSON, key: str) -> None:
+        await self._engine.send(session_id, Signal(name, value, key))
+
+    async def emit(self, event: str, payload: JSON, key: str) -> JSON:
+        emitted = await self._emit(event, payload, key=key)
+        handovers = [
+            HandoverOutcome(one.trigger, one.state, one.session_id, one.error)
+            for one in emitted.handovers
+        ]
+        return msgspec.to_builtins(EventOutcome(event, key, handovers))
 
     async def begun(self) -> list[str]:
         wanted = SessionFilter(labels={BEGUN_BY: self._id})

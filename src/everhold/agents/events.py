@@ -25,7 +25,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.conversation import extract_inputs
-from everhold.core.graph import Node, NodeKind, resolve_node
+from everhold.core.graph import Node, NodeKind, get_custom_type, resolve_node
 from everhold.core.journal import Delivery, find_open_queries
 from everhold.core.query import (
     ASKED_OUTSIDE,
@@ -55,6 +55,7 @@ class EventKind(StrEnum):
     INPUT = "input"  # an input arrived: `text` is its id, `value` its content
     MESSAGE = "message"  # `node` was added to the conversation
     FRAME = "frame"  # `node` opened a new context
+    NODE = "node"  # `node` was added by a tool or plugin, with data of the type `name`
     MODEL_ASKED = "model_asked"  # a model was asked: `query`
     MODEL_ANSWERED = "model_answered"  # a model answered `query` with `usage`, or failed: `error`
     TOOL_STARTED = "tool_started"  # tool `name` was called with `value`, for the model's `call`
@@ -211,6 +212,9 @@ class EventTranslator:
                 yield Event(EventKind.MESSAGE, "", turn=self.turn, node=node)
             elif node.kind is NodeKind.FRAME:
                 yield Event(EventKind.FRAME, "", turn=self.turn, node=node)
+            elif node.kind is NodeKind.CUSTOM:
+                name = get_custom_type(node)
+                yield Event(EventKind.NODE, "", turn=self.turn, name=name, node=node)
         if notes.settled is not None:
             self._said = {q: self._said[q] for q in self._ahead}
             yield Event(EventKind.SETTLED, "", turn=notes.settled.turn, settled=notes.settled)

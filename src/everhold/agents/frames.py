@@ -43,8 +43,8 @@ def normalize_message(given: JSON, speakers: frozenset[Role] = _SPEAKERS) -> dic
 
 
 def add_messages(loop: LoopState, messages: list[JSON]) -> None:
-    """Add messages of users and the system to the conversation."""
-    for one in [normalize_message(each, frozenset({Role.USER, Role.SYSTEM})) for each in messages]:
+    """Add messages to the conversation; `call_hook` has checked that the plugin may add them."""
+    for one in [normalize_message(each) for each in messages]:
         loop.say(Role(one["role"]), None, one["content"])
 
 

@@ -30,6 +30,7 @@ from everhold.agents.model_calls import (
     parse_prompt_layer,
 )
 from everhold.agents.plugin_host import Decision, GuardedContext, PluginHost, decode_decisions
+from everhold.agents.side_effects import SideEffects
 from everhold.agents.tool_calls import Toolbox
 from everhold.agents.tool_selection import SourcedTools, ask_missing
 from everhold.agents.turn import StopTurn, TurnRunner
@@ -57,7 +58,12 @@ from everhold.core.turn import (
 from everhold.errors import BadArguments, EverholdError, TurnStopped
 from everhold.hooks import Ask, Contribute, Moment, SetOptions, apply_before_store
 from everhold.ports.context import AgentContext
-from everhold.ports.tool_services import apply_writes
+from everhold.ports.process_environment import (
+    ENVIRONMENT,
+    ProcessEnvironment,
+    merge_environment,
+    parse_environment,
+)
 
 #: Commands of a conversation.
 CONVERSATION_COMMANDS: Final = frozenset(
@@ -84,6 +90,7 @@ class AgentLoop:
         guarded: Any = (
             GuardedContext(ctx, self.plugged, self._asking) if self.plugged.plugins else ctx
         )
+        self.effects = SideEffects(ctx)
         self.toolbox = Toolbox(
             guarded,
             agent.tools,
@@ -91,12 +98,14 @@ class AgentLoop:
             agent.policy,
             extra=agent.extra_tools,
             many=agent.search_above,
+            effects=self.effects,
         )
         self.toolbox.model = agent.model
         self.sources = SourcedTools(guarded, agent.sources)
         self.models = ModelCalls(self)
         self.toolbox.spend = self.models.paid
         self.toolbox.history = self._history
+        self.toolbox.given_environment = lambda: self.effective.get(ENVIRONMENT)
         self.toolbox.moment = self.moment
         self.options = FrameOptions()
         self.turn = 0
@@ -250,6 +259,7 @@ class AgentLoop:
         self.switched = 0
         self.instructions = ""
         self.toolbox.turn = self.turn
+        self.effects.begin_turn()
         self.models.spent_now, self.started = Ledger(), self.ctx.now().timestamp()
         self._agree()
         match given:
@@ -285,12 +295,33 @@ class AgentLoop:
             outcome = TurnFailed(str(error), getattr(error, "kind", "") or error.code)
         finally:
             self._running = None
+        events = await self.effects.finish()
+        self.land(ending=True)
         self._keep_plugins()
         self.graph.settle()
-        settled = SettledTurn(self.turn, input_id, outcome, self.graph.tip, self.rounds, self.taken)
+        settled = SettledTurn(
+            self.turn, input_id, outcome, self.graph.tip, self.rounds, self.taken, events
+        )
         self.ctx.note(settled=settled)
         self.tell("after_turn", settled)
         return outcome
+
+    def land(self, *, ending: bool = False) -> bool:
+        """Add the messages and nodes of tools and plugins. Returns whether the model has something
+        new to read.
+        """
+        heard = False
+        recorded = self.ctx.recorded() if ending else None
+        for node in self.effects.take_nodes():
+            id = f"{self.turn}.{self.ordinal}"
+            # earlier versions dropped what was left when a turn ended
+            if recorded is None or any(
+                known.id == id and known.kind is node.kind and known.role is node.role
+                for known in recorded.nodes
+            ):
+                self.add(node)
+                heard = heard or node.kind is NodeKind.MESSAGE
+        return heard
 
     def _history(self) -> list[JSON]:
         """The messages so far, for programs that the model writes."""
@@ -452,6 +483,10 @@ class AgentLoop:
             in_program=in_program,
             instructions=self.instructions,
             decides=decides,
+            turn_values=self.effects.turn_values,
+            nodes=self.graph.custom,
+            environment=self.environment,
+            extensions=self.plugged.extensions,
         )
 
     async def decide(
@@ -477,7 +512,8 @@ class AgentLoop:
     async def _adopt(self, answer: JSON) -> None:
         """Take over plugin state and values that plugins wrote."""
         self.plugged.adopt_if(answer)
-        await apply_writes(answer.get("writes", ()), self.ctx.state)
+        await self.effects.carry_out(answer.get("writes", ()))
+        await self.effects.wait_sent()
 
     def tell(self, hook: str, *arguments: Any) -> None:
         """Notify the plugins after the commit."""
@@ -511,6 +547,13 @@ class AgentLoop:
     def effective(self) -> dict[str, JSON]:
         """The current options: those of the frame, overridden by those of the turn."""
         return merge_options(self.options.of(self.graph.frame.id), self.turn_options)
+
+    @property
+    def environment(self) -> ProcessEnvironment:
+        """The environment of what tools start: the agent's, overridden by the options."""
+        return merge_environment(
+            self.agent.environment, parse_environment(self.effective.get(ENVIRONMENT))
+        )
 
     # ---- the conversation
 

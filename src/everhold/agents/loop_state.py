@@ -18,6 +18,7 @@ from everhold.core.turn import FrameOptions
 from everhold.hooks import Contribute, Plugin
 from everhold.ports.code import CodeExecutor
 from everhold.ports.context import AgentContext
+from everhold.ports.process_environment import ProcessEnvironment
 from everhold.ports.tool import Tool, ToolSource
 
 #: An input, with the number of the query that received it.
@@ -42,6 +43,7 @@ class AgentDefinition(Protocol):
     max_tokens: int
     concurrency: int
     options: dict[str, JSON]
+    environment: ProcessEnvironment
 
     def __call__(self, *args: Any, **more: Any) -> Any:
         """A call of the agent, as of any program."""
@@ -111,6 +113,10 @@ class LoopState(Protocol):
 
     def tell(self, hook: str, *arguments: Any) -> None:
         """Notify the plugins."""
+        ...
+
+    def land(self) -> bool:
+        """Add the messages and nodes of tools and plugins."""
         ...
 
     def add(self, node: Node, answers: dict[int, JSON] | None = None) -> Node:

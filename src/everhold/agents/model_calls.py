@@ -35,6 +35,7 @@ from everhold.core.schema import PositiveInt, describe_misfit, schema_of
 from everhold.core.turn import merge_options
 from everhold.errors import AnswerFailed, BadArguments
 from everhold.hooks import SLOTS, Ask, Contribute, apply_before_store
+from everhold.ports.process_environment import ENVIRONMENT, parse_environment
 from everhold.ports.program import KeptEffect
 
 
@@ -75,6 +76,7 @@ def check_options(options: Mapping[str, JSON]) -> dict[str, JSON]:
     """Options as plain JSON; raises `BadValue` or `BadArguments`."""
     found: Any = to_plain(dict(options), "options")
     parse_prompt_layer(found.get("prompt"))
+    parse_environment(found.get(ENVIRONMENT))
     for name in ("max_turns", "max_tokens"):
         most = found.get(name)
         if most is not None and (misfit := describe_misfit(most, PositiveInt)):
@@ -243,7 +245,7 @@ def _simple(said: dict[str, JSON], where: str) -> ModelReply:
 #: Options that change the prompt.
 OF_PROMPT: Final = ("tools", "prompt")
 #: Options for the loop itself; all others go to the answerer.
-LOOP_OPTIONS: Final = frozenset({"max_tokens", "max_turns", "prompt", "tools"})
+LOOP_OPTIONS: Final = frozenset({"environment", "max_tokens", "max_turns", "prompt", "tools"})
 
 
 class ModelCalls:

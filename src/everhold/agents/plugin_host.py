@@ -30,7 +30,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import JSON, is_same_json, to_plain
-from everhold.core.message import ToolUse
+from everhold.core.message import Role, ToolUse
 from everhold.core.query import Kind
 from everhold.core.tool import Confirm, Deny
 from everhold.core.turn import merge_options
@@ -56,7 +56,7 @@ from everhold.hooks import (
 )
 from everhold.ports.context import AgentContext
 from everhold.ports.program import KeptEffect
-from everhold.ports.tool_services import StateWrite
+from everhold.ports.tool_services import INJECTED_ROLES, StateWrite
 
 #: Extra rounds over the plugins for one call, beyond one per plugin.
 MAX_EXTRA_ROUNDS: Final = 8
@@ -195,7 +195,7 @@ class DirectiveFold:
     ) -> list[Any]:
         self._writes.pop((plugin.name, about), None)
         before = self.writes
-        moment = self._moment.apart(before, self._said.get(plugin.name, ()), options)
+        moment = self._moment.apart(before, self._said.get(plugin.name, ()), options, plugin.roles)
         said = await call_hook(plugin, self._hook, moment, arguments)
         self._writes[plugin.name, about] = (moment.writes or [])[len(before) :]
         return [decode_directive(encode_directive(one)) for one in said]
@@ -241,7 +241,18 @@ async def call_hook(
             raise BadDirective(
                 plugin.name, hook, shown, [kind.__name__ for kind in ALLOWED_DIRECTIVES[hook]]
             )
+        if isinstance(one, AddMessages):
+            _check_roles(plugin, hook, one)
     return found
+
+
+def _check_roles(plugin: Plugin, hook: str, directive: AddMessages) -> None:
+    """Raise `BadDirective` for a message with a role that the plugin does not name."""
+    for message in directive.messages:
+        role = message.get("role") if isinstance(message, dict) else Role.USER
+        if role in INJECTED_ROLES and role not in plugin.roles:
+            allowed = [f"a message with the role {one}" for one in plugin.roles]
+            raise BadDirective(plugin.name, hook, f"a message with the role {role}", allowed)
 
 
 # ---- as data
@@ -306,6 +317,11 @@ class PluginHost:
         ]
         self.fingerprint = self._noted = fingerprint_plugins(self.plugins)
         self.kept: dict[str, JSON] = {}
+
+    @property
+    def extensions(self) -> list[Any]:
+        """The objects that the plugins offer, in order."""
+        return [one for plugin in self.plugins for one in plugin.extensions]
 
     def those(self, hook: str) -> list[Plugin]:
         found = [plugin for plugin in self.plugins if overrides_hook(plugin, hook)]

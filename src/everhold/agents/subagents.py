@@ -39,6 +39,12 @@ from everhold.core.tool import Wanted
 from everhold.engine.answer_check import list_answerable
 from everhold.engine.engine import Engine
 from everhold.errors import AnswerFailed, BadArguments, ChildFailed
+from everhold.ports.process_environment import (
+    ProcessEnvironment,
+    inherit_environment,
+    merge_environment,
+    parse_environment,
+)
 from everhold.ports.store import SessionFilter
 
 TASK_TOOL: Final = "task"
@@ -93,11 +99,13 @@ def collect_subagents(given: Sequence[Any]) -> dict[str, Subagent]:
     return found
 
 
-class TreePosition(msgspec.Struct, frozen=True):
+class TreePosition(msgspec.Struct, frozen=True, omit_defaults=True):
     """The position of a child in a tree of agents."""
 
     path: list[str]  # the names from the top down
     tree: str  # the session at the top, and its turn
+    # what options of the sessions above have set for processes, by their depth
+    environment: dict[str, JSON] = {}
 
     @property
     def depth(self) -> int:
@@ -131,10 +139,23 @@ def resolve_agent(top: AgentDefinition, within: dict[str, JSON] | None) -> Agent
     """
     place = None if within is None else msgspec.convert(within, TreePosition)
     agent = top if place is None else find_descendant(top, place.path)
+    if place is not None and place.path:  # so that it is a copy
+        agent.environment = _inherited_environment(top, place)
     if not agent.subagents:
         return agent
     found = copy.copy(agent)
     found.tools = (TaskTool(top, agent, place), *agent.tools)
+    return found
+
+
+def _inherited_environment(top: AgentDefinition, place: TreePosition) -> ProcessEnvironment:
+    """The environment of a child: agent by agent, each with the options of its session."""
+    agent = top
+    found = merge_environment(top.environment, parse_environment(place.environment.get("0")))
+    for depth, name in enumerate(place.path, 1):
+        agent = agent.subagents[name].agent
+        found = inherit_environment(found, agent.environment)
+        found = merge_environment(found, parse_environment(place.environment.get(str(depth))))
     return found
 
 
@@ -192,7 +213,9 @@ class TaskTool(BuiltinTool):
             await kept.incr(above.tree, -1)
             words = f"delegation depth exceeded (depth {above.depth} >= max_depth {depth})"
             raise AnswerFailed(words, "delegation_depth")
-        return TreePosition([*above.path, name], above.tree)
+        given = box.given_environment()
+        environment = {**above.environment, **({str(above.depth): given} if given else {})}
+        return TreePosition([*above.path, name], above.tree, environment)
 
 
 def _agreed(box: ToolHost) -> list[int]:

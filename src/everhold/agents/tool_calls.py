@@ -33,8 +33,10 @@ from typing import Any, Final
 
 from everhold.agents.added_tools import ReferencedTool
 from everhold.agents.builtin_tools import AgentToolCall, BuiltinTool
+from everhold.agents.side_effects import SideEffects
 from everhold.agents.tool_selection import SEARCH_ABOVE, ToolSelection
 from everhold.core.codec import JSON, dumps
+from everhold.core.message import Role
 from everhold.core.query import Kind, Usage
 from everhold.core.schema import parse_answer
 from everhold.core.tool import (
@@ -77,7 +79,6 @@ from everhold.ports.attachment import keep_attachment
 from everhold.ports.context import AgentContext
 from everhold.ports.program import INTERRUPTS, Call, convert_interrupt, is_raised_by_code
 from everhold.ports.tool import Tool, ToolContext
-from everhold.ports.tool_services import apply_writes
 
 log = logging.getLogger("everhold")
 
@@ -258,6 +259,7 @@ class Toolbox:
         *,
         extra: Sequence[Tool] = (),
         many: int = SEARCH_ABOVE,
+        effects: SideEffects | None = None,
     ) -> None:
         self.ctx = ctx
         self.offer = ToolSelection(tools, extra, many)
@@ -276,9 +278,10 @@ class Toolbox:
         self.replies: dict[str, JSON] = {}
         self.failed: TurnFailed | None = None  # set by a call that fails its turn
         self.finish: list[JSON] = []  # at most one value: set by a call that ends its turn
-        self.said: list[str] = []  # messages of tools (`ToolContext.say`), for the next checkpoint
+        self.effects = effects or SideEffects(ctx)
         self.turn = 0
         self.history: Callable[[], list[JSON]] = list
+        self.given_environment: Callable[[], JSON] = lambda: None
         self.spend: Callable[[str, Usage | None], None] = lambda source, usage: None
         self.model: str | None = None  # the agent's model, the default for tools
         self.moment: Callable[[], Any] = lambda: None  # the state of the conversation
@@ -294,7 +297,6 @@ class Toolbox:
         """
         self.failed = None
         self.finish = []
-        self.said = []
         await self._all(calls, self.results, inner=False)
         return dict(self.results)
 
@@ -409,8 +411,9 @@ class Toolbox:
             q, found = await tool.held(self, wanted) if isinstance(tool, BuiltinTool) else answered
             found, also = unwrap_side_output(found)
             if also is not None:
-                await apply_writes(also.writes, self.ctx.state)
-                self.said += also.said
+                await self.effects.carry_out(also.writes)
+                for words in also.said:
+                    self.effects.say(Role.USER, words)
                 return call.result(found)
             return call.result(found) if q is None else self._named(call, (q, found))
         except OutcomeUnknown:

@@ -101,7 +101,9 @@ class TurnRunner:
         loop = self.loop
         await loop.open()
         await loop.refresh()
-        for plugin, _, one in await loop.decide("before_turn"):
+        decided = await loop.decide("before_turn")
+        loop.land()
+        for plugin, _, one in decided:
             match one:
                 case SetOptions():
                     loop.turn_options = {**loop.turn_options, **one.options}
@@ -115,12 +117,7 @@ class TurnRunner:
         read.
         """
         loop = self.loop
-        heard = False
-        told = loop.toolbox.said
-        loop.toolbox.said = []
-        for words in told:
-            loop.say(Role.USER, None, words)
-            heard = True
+        heard = loop.land()
         now = [
             one for one in loop.waiting if completing or one[1].get("boundary") != LAST_CHECKPOINT
         ]
@@ -129,7 +126,9 @@ class TurnRunner:
             loop.taken.append(str(said["id"]))
             loop.say(Role.USER, q, said)
             heard = True
-        for plugin, _, one in await loop.decide("before_checkpoint", completing=completing):
+        decided = await loop.decide("before_checkpoint", completing=completing)
+        heard = loop.land() or heard
+        for plugin, _, one in decided:
             heard = await self._act(plugin, one) or heard
         return heard
 
@@ -217,6 +216,7 @@ class TurnRunner:
     def _finished(self, value: JSON) -> TurnOutcome:
         """A tool ended the turn; its value takes the place of the model's last message."""
         outcome = self._valued(value, "a tool")
+        self.loop.land()
         if isinstance(outcome, TurnAnswered):
             self.loop.say(
                 Role.ASSISTANT, None, value if isinstance(value, str) and value else dumps(value)
@@ -247,6 +247,7 @@ class TurnRunner:
         loop.toolbox.before = self._before
         loop.toolbox.after = self._shown
         done = await loop.toolbox.run(calls)
+        await loop.toolbox.effects.wait_sent()
         loop.say(Role.TOOL, None, [done[call.id] for call in calls])
 
     async def _before(

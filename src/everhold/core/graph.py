@@ -36,7 +36,8 @@ class NodeKind(StrEnum):
     MESSAGE = "message"
     FRAME = "frame"  # a new context begins: {"reason", …}
     PROMPT = "prompt"  # what the model gets beside the messages: {"system", "tools"}
-    PLUGIN = "plugin"  # state of a plugin: {"plugin", "body"}
+    PLUGIN = "plugin"  # state of the plugins: {"fingerprint", "plugins"}
+    CUSTOM = "custom"  # what a tool or plugin added: {"type", "body"}
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -87,6 +88,7 @@ class Graph:
         self._begins = 0  # index of the first message of the current frame
         self._frames: list[Frame] = []  # of that path
         self._last: dict[NodeKind, Node] = {}  # of that path, the newest of each kind
+        self._custom: list[Node] = []  # of that path
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -130,6 +132,7 @@ class Graph:
         self._frames = []
         self._begins = 0
         self._last = {}
+        self._custom = []
         for node in self.path(to):
             self._extend(node)
 
@@ -138,6 +141,8 @@ class Graph:
         self._last[node.kind] = node
         if node.kind is NodeKind.MESSAGE:
             self._messages.append({"role": node.role, "content": to_blocks(node.content)})
+        elif node.kind is NodeKind.CUSTOM:
+            self._custom.append(node)
         elif node.kind is NodeKind.FRAME:
             content: Any = node.content
             previous = self._frames[-1].id if self._frames else INITIAL_FRAME
@@ -178,6 +183,10 @@ class Graph:
             elif inside and node.kind is NodeKind.MESSAGE:
                 kept.append({"role": node.role, "content": to_blocks(node.content)})
         return kept
+
+    def custom(self, type: str | None = None) -> list[Node]:
+        """The nodes of that path that tools and plugins added, oldest first, or those of a type."""
+        return [node for node in self._custom if type in (None, get_custom_type(node))]
 
     def shown(self, view: ModelView) -> tuple[str | None, list[JSON], list[JSON]]:
         """The content of a view: the system text, the messages, and the tools."""
@@ -224,6 +233,12 @@ class Graph:
         return self._last.get(kind)
 
 
+def get_custom_type(node: Node) -> str:
+    """The type of a node that a tool or plugin added."""
+    content: Any = node.content
+    return str(content["type"])
+
+
 def count_shared_nodes(one: Sequence[Node], other: Sequence[Node]) -> int:
     """The number of nodes that two paths share, counted from the root."""
     shared = 0
@@ -256,6 +271,9 @@ def parse_nodes(given: JSON) -> list[Node]:
                 node.kind is not NodeKind.FRAME or "reason" in content
             )
             sound = sound and (node.kind is not NodeKind.PROMPT or _has_valid_tools(content))
+            sound = sound and (
+                node.kind is not NodeKind.CUSTOM or isinstance(content.get("type"), str)
+            )
         if not sound:
             raise DamagedGraph(node.id, f"it is not a valid {node.kind} node")
     return nodes

@@ -21,6 +21,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.graph import INITIAL_FRAME, Frame
+from everhold.errors import BadArguments
 
 
 class TurnAnswered(msgspec.Struct, frozen=True, omit_defaults=True, tag="answered"):
@@ -123,6 +124,42 @@ TurnOutcome = (
 )
 
 
+class HandoverOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a trigger did with an event, when the event was emitted. A `waiting` one is tried again
+    later.
+    """
+
+    trigger: str
+    state: str  # started, already, waiting or failed
+    session_id: str | None = None  # the session that was started, or got the event
+    error: str = ""
+
+
+class EventOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an event of a turn came to: a handover for each trigger, or an error."""
+
+    event: str
+    key: str
+    handovers: list[HandoverOutcome] = []
+    error: str = ""
+
+
+def check_event_name(name: str, what: str = "event") -> None:
+    """Raise `BadArguments` for a name that no event or trigger can have."""
+    # names are parts of ids, separated by slashes
+    is_valid = (
+        isinstance(name, str)
+        and name.strip()
+        and name.isprintable()
+        and "/" not in name
+        and len(name) <= 200
+    )
+    if not is_valid:
+        raise BadArguments(
+            what, f"a name has 1 to 200 printable characters and no '/', got {name!r}"
+        )
+
+
 class SettledTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     """The receipt of a turn."""
 
@@ -132,6 +169,7 @@ class SettledTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     leaf: str | None = None
     rounds: int = 0  # the number of model calls
     taken: list[str] = []  # ids of inputs that arrived during the turn and that the model received
+    events: list[EventOutcome] = []  # events that tools and plugins emitted in the turn
 
 
 def merge_options(lower: dict[str, JSON], upper: dict[str, JSON] | None) -> dict[str, JSON]:

@@ -33,7 +33,7 @@ from typing import Any, Final, Protocol, TypeVar, overload, runtime_checkable
 import msgspec
 
 from everhold.core.codec import JSON, to_plain
-from everhold.core.message import Image, Text
+from everhold.core.message import Image, Role, Text
 from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun
 from everhold.core.schema import (
     NonNegativeInt,
@@ -47,6 +47,7 @@ from everhold.core.schema import (
 from everhold.core.tool import Wanted, Window
 from everhold.errors import BadArguments, EverholdError, ForeignCall
 from everhold.ports.attachment import Attachment, keep_attachment, load_attachment
+from everhold.ports.process_environment import ProcessEnvironment
 from everhold.ports.signature import (
     build_parameter_schema,
     get_parameters,
@@ -54,7 +55,16 @@ from everhold.ports.signature import (
     split_docstring,
 )
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
-from everhold.ports.tool_services import Moment, StateWrite, ToolSessions, ToolValues
+from everhold.ports.tool_services import (
+    INJECTED_ROLES,
+    Moment,
+    StateWrite,
+    ToolSessions,
+    ToolValues,
+    ask_emit,
+    ask_message,
+    ask_node,
+)
 
 
 class Completer(Protocol):
@@ -64,6 +74,8 @@ class Completer(Protocol):
         """The model's reply; raises `AnswerFailed`."""
         ...
 
+
+T = TypeVar("T")
 
 COMPLETER: ContextVar[Completer] = ContextVar("everhold_completer")
 
@@ -94,8 +106,6 @@ async def complete(
     return said if returns is None else decode_value_as(said, returns)
 
 
-T = TypeVar("T")
-
 #: The result of a tool that returns nothing.
 DONE: Final = "Done."
 WINDOW: Final = Window()
@@ -110,12 +120,13 @@ class ToolContext:
         self._moment = moment
         self._stopped = threading.Event()
         self.said: list[str] = []
+        #: what lands with the result
         self.writes: list[StateWrite] = []
         self._loop = asyncio.get_running_loop()
         #: Durable values: read now, written with the result.
         self.state = ToolValues(self.writes)
-        #: Other sessions, which this one begins.
-        self.sessions = ToolSessions()
+        #: Other sessions, which this one begins and signals.
+        self.sessions = ToolSessions(self.writes)
 
     @property
     def session_id(self) -> str:
@@ -149,12 +160,45 @@ class ToolContext:
         """Mark the call as cancelled."""
         self._stopped.set()
 
-    def say(self, words: str) -> None:
-        """Add a message for the model beside the result, with the role user, after the results.
+    @property
+    def environment(self) -> ProcessEnvironment:
+        """The environment for processes that the tool starts: folder, variables and limits."""
+        return self._moment().environment
+
+    def extension(self, kind: type[T]) -> T:
+        """The object of this type that a plugin offers (`Plugin.extensions`); raises
+        `UnknownExtension`.
+        """
+        return self._moment().extension(kind)
+
+    def say(self, content: JSON, role: str = Role.USER) -> None:
+        """Add a message for the model beside the result, after the results: text or blocks, of a
+        user, the system or the assistant.
 
         Messages of a call that fails are dropped.
         """
-        self.said.append(to_plain(words, "what is said"))
+        if role == Role.USER and isinstance(content, str) and not self._has_messages():
+            self.said.append(to_plain(content, "what is said"))
+        else:
+            ask_message(self.writes, content, role, INJECTED_ROLES)
+
+    def _has_messages(self) -> bool:
+        return any(write[0] == "message" for write in self.writes)
+
+    def append(self, type: str, body: JSON) -> None:
+        """Add a node to the conversation with the result: data of a type that you name. The model
+        does not see it; `moment.nodes(type)` and `session.nodes(type)` read it.
+        """
+        ask_node(self.writes, type, body)
+
+    def emit(self, event: str, payload: JSON = None, *, key: str | None = None) -> None:
+        """Emit an event for triggers with the result: once, however often the call runs, and not at
+        all if it fails.
+
+        The outcome of the turn says what it came to (`SettledTurn.events`). With a `key` of your
+        own, the same key and payload are the same event, also from other calls.
+        """
+        ask_emit(self.writes, event, payload, key)
 
     def progress(self, message: str, step: int = 0, total: int = 0) -> None:
         """Report progress to listeners. It is not stored."""

@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import JSON, is_same_json, to_plain
+from everhold.core.turn import check_event_name
 from everhold.engine.arguments import check_key_length
 from everhold.engine.engine import Engine
 from everhold.errors import (
@@ -173,8 +174,8 @@ class Triggers:
             labels=labels,
         )
         own = name if name is not None else _default_name(action)
-        _check_name("event", event)
-        _check_name("name", own)
+        check_event_name(event)
+        check_event_name(own, "name")
         return await self._engine.complete(
             self._add(event, own, action, _check_where(where or {}), revision)
         )
@@ -263,7 +264,7 @@ class Triggers:
         The same key and payload return the event that was emitted first; another payload raises
         `EventConflict`.
         """
-        _check_name("event", event)
+        check_event_name(event)
         if key is not None and (
             not isinstance(key, str) or not key.strip() or not key.isprintable()
         ):
@@ -534,21 +535,6 @@ def _default_name(action: Action) -> str:
     if isinstance(action, Feed):
         return action.session
     return action.program.rpartition(":")[2].replace("/", "_")
-
-
-def _check_name(what: str, given: str) -> None:
-    # names are parts of ids, separated by slashes
-    is_valid = (
-        isinstance(given, str)
-        and given.strip()
-        and given.isprintable()
-        and "/" not in given
-        and len(given) <= 200
-    )
-    if not is_valid:
-        raise BadArguments(
-            what, f"a name has 1 to 200 printable characters and no '/', got {given!r}"
-        )
 
 
 def _check_where(given: Mapping[str, JSON]) -> dict[str, JSON]:
