@@ -402,6 +402,8 @@ class BlockingArchive:
         """
     def reclaim(self) -> ReclaimResult:
         """Delete data that no session can read, such as remains of a crash. `gc` does this, too."""
+    def deleted_by(self, session_id: str) -> dict[str, JSON] | None:
+        """Who deleted a session, as told to `runtime.delete(by=…)`; None if nobody said so."""
     def vacuum(self, session: SessionRef | None = None, *, older_than: float = 0.0) -> int:
         """Remove completed items older than `older_than` seconds from the intake of one session,
         or of all. Returns how many.
@@ -526,7 +528,13 @@ class BlockingRuntime:
     ) -> Status:
         """Answer several questions, by query id: all are accepted, or none."""
     def signal(
-        self, session: SessionRef, name: str, value: JSON = None, *, wait: float | None = None
+        self,
+        session: SessionRef,
+        name: str,
+        value: JSON = None,
+        *,
+        key: str | None = None,
+        wait: float | None = None,
     ) -> Status:
         """Send a signal to a program. It is stored until the program receives it."""
     def complete(
@@ -613,10 +621,22 @@ class BlockingRuntime:
         """
     def move(self, session: SessionRef, *, wait: float | None = None) -> Status:
         """Move a session as far as this process can. Its models may answer open questions."""
-    def cancel(self, session: SessionRef, reason: str = "") -> Status:
-        """Cancel a session and its children. The program gets one `CancelledError`."""
-    def retry(self, session: SessionRef, *, wait: float | None = None) -> Status:
-        """Resume a failed session from its last answer, with the current code."""
+    def cancel(
+        self, session: SessionRef, reason: str = "", *, by: Mapping[str, JSON] | None = None
+    ) -> Status:
+        """Cancel a session and its children. The program gets one `CancelledError`. The step
+        records who cancelled (`by`).
+        """
+    def retry(
+        self,
+        session: SessionRef,
+        *,
+        by: Mapping[str, JSON] | None = None,
+        wait: float | None = None,
+    ) -> Status:
+        """Resume a failed session from its last answer, with the current code. The step records
+        who retried (`by`).
+        """
     def fork(
         self,
         session: SessionRef,
@@ -626,11 +646,14 @@ class BlockingRuntime:
         query_id: str | None = None,
         key: str | None = None,
         title: str = "",
+        by: Mapping[str, JSON] | None = None,
         wait: float | None = None,
         again: bool = False,
     ) -> Status:
-        """Start a new session that shares this one's steps up to `at` (by default all)."""
-    def delete(self, session: SessionRef) -> int:
+        """Start a new session that shares this one's steps up to `at` (by default all). It
+        records who forked (`by`).
+        """
+    def delete(self, session: SessionRef, *, by: Mapping[str, JSON] | None = None) -> int:
         """Delete a session. Returns how many steps remain because forks share them."""
 
 def open_blocking(

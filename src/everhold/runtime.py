@@ -145,6 +145,7 @@ class Info(msgspec.Struct, frozen=True):
     due_at: float | None
     parent: SessionId | None
     origin: SessionId | None
+    forked_by: dict[str, JSON] | None = None
 
 
 class Runtime:
@@ -471,12 +472,24 @@ class Runtime:
         return await self._after(session_id, status, wait)
 
     async def signal(
-        self, session: SessionRef, name: str, value: JSON = None, *, wait: float | None = None
+        self,
+        session: SessionRef,
+        name: str,
+        value: JSON = None,
+        *,
+        key: str | None = None,
+        wait: float | None = None,
     ) -> Status:
-        """Send a signal to a program. It is stored until the program receives it."""
+        """Send a signal to a program. It is stored until the program receives it.
+
+        With a `key`, it is sent once, however often the call is repeated. Another signal under the
+        same key raises `InputConflict`.
+        """
         check_seconds_arg("wait", wait)
         session_id = await resolve_session_id(self.store, session)
-        status = await self.engine.signal(session_id, check_text_arg("name", name), value)
+        status = await self.engine.signal(
+            session_id, check_text_arg("name", name), value, check_session_key(key)
+        )
         return await self._after(session_id, status, wait)
 
     async def complete(
@@ -691,16 +704,30 @@ class Runtime:
         await self.engine.move(session_id)
         return await self.engine.wait(session_id, wait, settled=True)
 
-    async def cancel(self, session: SessionRef, reason: str = "") -> Status:
-        """Cancel a session and its children. The program gets one `CancelledError`."""
+    async def cancel(
+        self, session: SessionRef, reason: str = "", *, by: Mapping[str, JSON] | None = None
+    ) -> Status:
+        """Cancel a session and its children. The program gets one `CancelledError`. The step
+        records who cancelled (`by`).
+        """
         check_text_arg("reason", reason)
-        return await self.engine.cancel(await resolve_session_id(self.store, session), reason)
+        session_id = await resolve_session_id(self.store, session)
+        return await self.engine.cancel(session_id, reason, parse_by_arg(by))
 
-    async def retry(self, session: SessionRef, *, wait: float | None = None) -> Status:
-        """Resume a failed session from its last answer, with the current code."""
+    async def retry(
+        self,
+        session: SessionRef,
+        *,
+        by: Mapping[str, JSON] | None = None,
+        wait: float | None = None,
+    ) -> Status:
+        """Resume a failed session from its last answer, with the current code. The step records who
+        retried (`by`).
+        """
         check_seconds_arg("wait", wait)
         session_id = await resolve_session_id(self.store, session)
-        return await self._after(session_id, await self.engine.retry(session_id), wait)
+        status = await self.engine.retry(session_id, parse_by_arg(by))
+        return await self._after(session_id, status, wait)
 
     async def fork(
         self,
@@ -711,10 +738,12 @@ class Runtime:
         query_id: str | None = None,
         key: str | None = None,
         title: str = "",
+        by: Mapping[str, JSON] | None = None,
         wait: float | None = None,
         again: bool = False,
     ) -> Status:
-        """Start a new session that shares this one's steps up to `at` (by default all).
+        """Start a new session that shares this one's steps up to `at` (by default all). It records
+        who forked (`by`).
 
         With `answer`, the new session resumes with this answer instead of the one at that step. The
         `key` of a deleted session raises `KeyDeleted`; with `again`, it is used anyway.
@@ -732,6 +761,7 @@ class Runtime:
             parent=None,
             parent_query=0,
             seeds=[Seed(0, f"{self._dice(96):024x}")],
+            forked_by=parse_by_arg(by),
         )
         if birth.key is not None and not again:
             await self.engine.refuse_deleted(birth.key)
@@ -739,9 +769,13 @@ class Runtime:
         status = await self.engine.fork(session_id, birth, at, given)
         return await self._after(birth.id, status, wait)
 
-    async def delete(self, session: SessionRef) -> int:
-        """Delete a session. Returns how many steps remain because forks share them."""
-        return await self.engine.delete(await resolve_session_id(self.store, session))
+    async def delete(self, session: SessionRef, *, by: Mapping[str, JSON] | None = None) -> int:
+        """Delete a session. Returns how many steps remain because forks share them.
+
+        Who deleted it (`by`) is kept: `runtime.archive.deleted_by(session_id)`.
+        """
+        session_id = await resolve_session_id(self.store, session)
+        return await self.engine.delete(session_id, parse_by_arg(by))
 
     # ---- helpers
 
@@ -870,6 +904,7 @@ def _info(birth: Birth, head: Any) -> Info:
         head.due_at,
         birth.parent,
         birth.origin,
+        birth.forked_by,
     )
 
 

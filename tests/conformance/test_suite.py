@@ -130,6 +130,7 @@ KEPT = {
         "test_a_chain_without_its_middle",
     ],
     "free its key at once, and store the session's id": ["test_a_deleted_key_is_remembered"],
+    "store `by`, if it is given": ["test_who_deleted_a_session_is_remembered"],
 }
 SOURCE = Path(port.__file__).resolve().parents[2]
 PROMISES = re.findall(

@@ -14,7 +14,7 @@ bot = everhold.Agent(instructions="Be brief.", name="values_bot", top_p=0.5)
 
 @everhold.program
 async def no_agent(ctx):
-    return await ctx.ask("Well?")
+    return await ctx.input("Well?")
 
 
 async def model(query):

@@ -34,6 +34,7 @@ from everhold.archive.retention import (
     vacuum_intakes,
 )
 from everhold.archive.transfer import ExportFile, ExportResult, ImportResult
+from everhold.core.codec import JSON
 from everhold.core.schema import Seconds, describe_misfit
 from everhold.core.session import Birth, SessionState
 from everhold.engine.arguments import check_seconds_arg
@@ -42,6 +43,7 @@ from everhold.engine.session_lookup import SessionHandle, SessionRef, resolve_se
 from everhold.errors import BadArguments, BadSetting, EverholdError, StoreUnavailable, leaves
 from everhold.packages.settings import Settings
 from everhold.ports.store import (
+    DELETED_BY,
     ProgressCallback,
     ReclaimResult,
     SessionFilter,
@@ -296,6 +298,11 @@ class Archive:
     async def reclaim(self) -> ReclaimResult:
         """Delete data that no session can read, such as remains of a crash. `gc` does this, too."""
         return await require_maintenance(self._store, "gc").reclaim()
+
+    async def deleted_by(self, session_id: str) -> dict[str, JSON] | None:
+        """Who deleted a session, as told to `runtime.delete(by=…)`; None if nobody said so."""
+        found, _ = await self._store.value(DELETED_BY, session_id)
+        return None if found is None else found[0]
 
     async def vacuum(self, session: SessionRef | None = None, *, older_than: float = 0.0) -> int:
         """Remove completed items older than `older_than` seconds from the intake of one session, or

@@ -23,6 +23,7 @@ from everhold.cli.options import (
     AnswerOptions,
     add_answer_options,
     add_common_options,
+    as_option,
     make_usage_error,
     open_moving_runtime,
     parse_json_or_text,
@@ -161,15 +162,23 @@ def _read_value(
 @session_argument
 @click.argument("name")
 @click.argument("value", required=False)
+@click.option("--key", metavar="TEXT", help="Send it once, however often the command runs with it.")
 @add_common_options
-def signal_(session: str, name: str, value: str | None, database: str | None, as_json: bool) -> int:
+def signal_(
+    session: str,
+    name: str,
+    value: str | None,
+    key: str | None,
+    database: str | None,
+    as_json: bool,
+) -> int:
     """Send a signal; it is kept until the program receives it.
 
     VALUE is JSON, or else text: everhold signal order-7 paid '{"amount": 30}'
     """
     with open_moving_runtime(database) as opened:
         sent = None if value is None else parse_json_or_text(value)
-        status = opened.runtime.signal(opened.session(session), name, sent)
+        status = opened.runtime.signal(opened.session(session), name, sent, key=key)
         return report_status(
             status, opened.name(status.session_id), as_json=as_json, terminal=at_terminal()
         )
@@ -178,11 +187,14 @@ def signal_(session: str, name: str, value: str | None, database: str | None, as
 @click.command("cancel")
 @session_argument
 @click.option("--reason", metavar="TEXT", default="", help="Why; recorded with the session.")
+@as_option
 @add_common_options
-def cancel_(session: str, reason: str, database: str | None, as_json: bool) -> None:
+def cancel_(
+    session: str, reason: str, name: str | None, database: str | None, as_json: bool
+) -> None:
     """Cancel a session and its children."""
     with open_command_runtime(database) as opened:
-        status = opened.runtime.cancel(opened.session(session), reason)
+        status = opened.runtime.cancel(opened.session(session), reason, by=describe_user(name))
         report_status(
             status, opened.name(status.session_id), as_json=as_json, terminal=at_terminal()
         )

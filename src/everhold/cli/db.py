@@ -14,6 +14,7 @@ from everhold.cli.candidates import complete_files
 from everhold.cli.context import (
     SHORT_ID_LENGTH,
     confirm,
+    describe_user,
     load_settings,
     open_command_runtime,
     override_hint,
@@ -21,6 +22,7 @@ from everhold.cli.context import (
 from everhold.cli.options import (
     Duration,
     add_common_options,
+    as_option,
     invoke_default_command,
     label_option,
     make_usage_error,
@@ -78,18 +80,19 @@ def copy_across_stores(target: str, database: str | None, as_json: bool) -> None
 @click.command("delete")
 @session_argument
 @click.option("--yes", is_flag=True, help="Delete without asking.")
+@as_option
 @add_common_options
-def delete_(session: str, yes: bool, database: str | None, as_json: bool) -> None:
+def delete_(session: str, yes: bool, name: str | None, database: str | None, as_json: bool) -> None:
     """Delete a session for good. Steps that a fork shares are kept."""
     with open_command_runtime(database) as opened:
         session_id = opened.session(session)
-        name = opened.name(session_id)
-        confirm(f"Delete {name} for good?", yes)
-        kept = opened.runtime.delete(session_id)
+        shown = opened.name(session_id)
+        confirm(f"Delete {shown} for good?", yes)
+        kept = opened.runtime.delete(session_id, by=describe_user(name))
         if as_json:
             return print_json({"deleted": session_id, "kept_steps": kept})
         more = f"; {format_count(kept, 'step')} kept, because a fork shares them" if kept else ""
-        click.echo(f"deleted {name}{more}")
+        click.echo(f"deleted {shown}{more}")
 
 
 @click.group("db", cls=SubcommandGroup, invoke_without_command=True)

@@ -83,6 +83,11 @@ new_label_option = click.option(
 )
 
 
+as_option = click.option(
+    "--as", "name", metavar="NAME", help="Who does it; recorded. Default: the user of the system."
+)
+
+
 def add_common_options(command: F) -> F:
     """Adds `--database` and `--json`, which every command that reads a database has."""
     return database_option(json_option(command))

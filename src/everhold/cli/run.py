@@ -8,11 +8,17 @@ from typing import Any
 import click
 
 from everhold.cli.candidates import complete_files, complete_run
-from everhold.cli.context import CommandRuntime, format_short_name, resolve_program
+from everhold.cli.context import (
+    CommandRuntime,
+    describe_user,
+    format_short_name,
+    resolve_program,
+)
 from everhold.cli.options import (
     AnswerOptions,
     add_answer_options,
     add_common_options,
+    as_option,
     build_call,
     make_usage_error,
     new_label_option,
@@ -133,11 +139,13 @@ def _find_session_to_resume(opened: CommandRuntime, database: str | None, name: 
 
 @click.command("retry")
 @session_argument
+@as_option
 @wait_option("How long to wait for timers and other processes. Default: until they are done.")
 @add_answer_options
 @add_common_options
 def retry_(
     session: str,
+    name: str | None,
     wait: float | None,
     answerer: AnswerOptions,
     database: str | None,
@@ -150,7 +158,7 @@ def retry_(
     with open_moving_runtime(database, answerer) as opened:
         session_id = opened.session(session)
         with report_on_interrupt(opened, lambda: opened.name(session_id)):
-            status = opened.runtime.retry(session_id, wait=wait)
+            status = opened.runtime.retry(session_id, by=describe_user(name), wait=wait)
         return drive_until_blocked(opened, status, wait=wait, as_json=as_json)
 
 
@@ -174,11 +182,13 @@ def retry_(
     "--again", is_flag=True, help="With --key: also if a session that had this key was deleted."
 )
 @click.option("--title", metavar="TEXT", default="", help="A title for the new session.")
+@as_option
 @wait_option("How long to wait for timers and other processes. Default: until they are done.")
 @add_answer_options
 @add_common_options
 def fork_(
     session: str,
+    name: str | None,
     at: int | None,
     answer: str | None,
     query_id: str | None,
@@ -199,7 +209,13 @@ def fork_(
         session_id = opened.session(session)
         if answer is None:
             status = opened.runtime.fork(
-                session_id, at=at, key=key, title=title, wait=wait, again=again
+                session_id,
+                at=at,
+                key=key,
+                title=title,
+                by=describe_user(name),
+                wait=wait,
+                again=again,
             )
         else:
             at, value = _parse_replacement(opened, session_id, at, query_id, answer)
@@ -210,6 +226,7 @@ def fork_(
                 query_id=query_id,
                 key=key,
                 title=title,
+                by=describe_user(name),
                 wait=wait,
                 again=again,
             )

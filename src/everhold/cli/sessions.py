@@ -164,6 +164,7 @@ def _facts(record: SessionRecord) -> dict[str, JSON]:
         "updated_at": int(head.updated_at * 1000),
         "parent": birth.parent,
         "origin": birth.origin,
+        "forked_by": birth.forked_by,
     }
     return facts
 
@@ -187,7 +188,9 @@ def _show_facts(record: SessionRecord) -> None:
         ),
         "labels": ", ".join(f"{name}={value}" for name, value in birth.labels.items()),
         "parent": birth.parent,
-        "forked from": f"{birth.origin} after step {birth.origin_n}" if birth.origin else "",
+        "forked from": f"{birth.origin} after step {birth.origin_n}{_format_by(birth.forked_by)}"
+        if birth.origin
+        else "",
         "started": f"{format_moment(birth.created_at)} ({format_ago(birth.created_at)})",
         "moved": format_ago(record.head.updated_at),
     }
@@ -223,18 +226,22 @@ def _format_exchange(query: Query | None, answer: QueryAnswer) -> tuple[str, str
     )
     if answer.expired:
         text = f"{text} (no answer came in time)"
-    user = f" (by {answer.by['user']})" if answer.by and answer.by.get("user") else ""
     asked = "" if query is None else format_asked_text(query)
-    return answer.id, str(query.kind) if query else "", asked, text + user
+    return answer.id, str(query.kind) if query else "", asked, text + _format_by(answer.by)
+
+
+def _format_by(by: dict[str, JSON] | None) -> str:
+    return f" (by {by['user']})" if by and by.get("user") else ""
 
 
 def _format_notes(notes: DeliveryNotes) -> list[str]:
     lines = [f"{entry.level}: {entry.message}" for entry in notes.log]
-    lines += ["timers fired"] * notes.fired + ["retried"] * notes.retry
+    user = _format_by(notes.by)
+    lines += ["timers fired"] * notes.fired + [f"retried{user}"] * notes.retry
     if notes.restart is not None:
         lines.append(f"restarted with {format_plain_value(notes.restart.args)}")
     if notes.cancel is not None:
-        lines.append(f"cancelled: {notes.cancel}".removesuffix(": "))
+        lines.append(f"cancelled: {notes.cancel}".removesuffix(": ") + user)
     return lines
 
 

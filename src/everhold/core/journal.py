@@ -59,6 +59,7 @@ class DeliveryNotes(msgspec.Struct, omit_defaults=True, kw_only=True):
     settled: SettledTurn | None = None  # the turn that ended here
     facts: dict[str, JSON] = {}  # facts that hold from here on: see `AgentContext`
     restart: Restart | None = None  # the program begins again with the next delivery
+    by: dict[str, JSON] | None = None  # who cancelled or retried
 
 
 _RESTARTS: Final = "a restart"

@@ -119,6 +119,7 @@ class Birth(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     wakes: str = ""  # how a background child notifies its parent: its "intake", or a "signal"
     origin: SessionId | None = None  # of a fork
     origin_n: int = -1  # the last delivery shared with it
+    forked_by: dict[str, JSON] | None = None  # who forked it
     # who answers questions to models: `WORKERS` or `OUTSIDE`; empty in sessions of older databases
     llm: str = ""
     format: int = FORMAT

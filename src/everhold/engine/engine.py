@@ -479,9 +479,11 @@ class Engine:
 
     # ---- signal, cancel
 
-    async def signal(self, session_id: str, name: str, value: JSON) -> Status:
-        """Send a signal. It is stored until the program receives it."""
-        signal = Signal(name, to_plain(value, "the signal"))
+    async def signal(
+        self, session_id: str, name: str, value: JSON, key: str | None = None
+    ) -> Status:
+        """Send a signal, once per key. It is stored until the program receives it."""
+        signal = Signal(name, to_plain(value, "the signal"), key)
         self._check_input(signal)
         status, _ = await self.shielded.run(self._signal(session_id, signal))
         return await self.status(session_id) if status is None else status
@@ -552,13 +554,15 @@ class Engine:
         self.sessions.suspect(session_id)
         return await self.shielded.run(self.moves.move(session_id, asked=True))
 
-    async def cancel(self, session_id: str, reason: str) -> Status:
+    async def cancel(
+        self, session_id: str, reason: str, by: dict[str, JSON] | None = None
+    ) -> Status:
         """Cancel a session and its children. The program gets one CancelledError."""
-        return await self.shielded.run(self._cancel(session_id, reason))
+        return await self.shielded.run(self._cancel(session_id, reason, by))
 
-    async def _cancel(self, session_id: str, reason: str) -> Status:
+    async def _cancel(self, session_id: str, reason: str, by: dict[str, JSON] | None) -> Status:
         async def act(live: LiveSession) -> Status:
-            return self._after(live, await self.sessions.step(live, [], cancel=reason))
+            return self._after(live, await self.sessions.step(live, [], cancel=reason, by=by))
 
         try:
             return await self._moving(session_id, act)
@@ -567,9 +571,11 @@ class Engine:
                 return make_finished_status(ended.record)
             raise SessionEnded(session_id, ended.record.head.state, "cancelled") from None
         except PROGRAM_ABSENT_ERRORS:
-            return await self._cancel_unseen(session_id, reason)
+            return await self._cancel_unseen(session_id, reason, by)
 
-    async def _cancel_unseen(self, session_id: str, reason: str) -> Status:
+    async def _cancel_unseen(
+        self, session_id: str, reason: str, by: dict[str, JSON] | None
+    ) -> Status:
         """Cancel a session whose program is not here. The program gets no CancelledError."""
         while True:
             record = await self.store.load(session_id)
@@ -579,18 +585,18 @@ class Engine:
             live.opened = find_open_queries(record.deliveries)
             live.letters = record.letters
             try:
-                await self.sessions.end(live, Stopped(reason), cancel=reason)
+                await self.sessions.end(live, Stopped(reason), cancel=reason, by=by)
             except Overtaken:
                 continue
             return make_finished_status(await self.store.load(session_id))
 
     # ---- retry, fork, delete
 
-    async def retry(self, session_id: str) -> Status:
+    async def retry(self, session_id: str, by: dict[str, JSON] | None = None) -> Status:
         """Resume a failed session from its last delivery, with the current code."""
-        return await self.shielded.run(self._retry(session_id))
+        return await self.shielded.run(self._retry(session_id, by))
 
-    async def _retry(self, session_id: str) -> Status:
+    async def _retry(self, session_id: str, by: dict[str, JSON] | None) -> Status:
         async def attempt() -> Status:
             record = await self.store.load(session_id, since=FROM_RESTART)
             apply_event(record.head.state, SessionEvent.RETRIED)
@@ -601,7 +607,7 @@ class Engine:
             live = await rebuild_session(before, self.sessions.host, recount=True)
             async with live.lock:
                 said = await self.sessions.retry(
-                    live, record.deliveries[last], await self._ended_children(live)
+                    live, record.deliveries[last], await self._ended_children(live), by
                 )
                 if said.outcome is None:
                     self.sessions.keep(live)
@@ -693,11 +699,11 @@ class Engine:
                 self.sessions.keep(live)
             return self._after(live, said)
 
-    async def delete(self, session_id: str) -> int:
+    async def delete(self, session_id: str, by: dict[str, JSON] | None = None) -> int:
         """Delete a session. Returns how many steps remain because forks share them."""
-        return await self.shielded.run(self._delete(session_id))
+        return await self.shielded.run(self._delete(session_id, by))
 
-    async def _delete(self, session_id: str) -> int:
+    async def _delete(self, session_id: str, by: dict[str, JSON] | None) -> int:
         while True:
             record = await self.store.load(session_id, since=-1)
             if record.birth.parent is not None and not record.head.ended:
@@ -705,7 +711,9 @@ class Engine:
                     session_id, f"its parent {record.birth.parent} waits for it", "Cancel it first."
                 )
             try:
-                kept = await self.store.delete(session_id, record.head.revision)
+                kept = await self.store.delete(
+                    session_id, record.head.revision, **({} if by is None else {"by": by})
+                )
             except Overtaken:
                 continue
             live = self.sessions.cached(session_id)

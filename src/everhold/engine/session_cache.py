@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+from everhold.core.codec import JSON
 from everhold.core.journal import Delivery
 from everhold.core.observer import Observers
 from everhold.core.query import Query, QueryAnswer
@@ -260,9 +261,16 @@ class SessionCache:
         if self._asks_people and any(query.q in live.noticed for query in said.asked):
             self.poke()
 
-    async def end(self, live: LiveSession, outcome: Outcome, *, cancel: str | None = None) -> None:
+    async def end(
+        self,
+        live: LiveSession,
+        outcome: Outcome,
+        *,
+        cancel: str | None = None,
+        by: dict[str, JSON] | None = None,
+    ) -> None:
         """End a session without running its program. The session's lock is held."""
-        said = await self.stepper.end(live, outcome, cancel)
+        said = await self.stepper.end(live, outcome, cancel, by)
         for task in self.jobs.pop(live.id, {}).values():
             task.cancel()
         if self.observed:
@@ -272,10 +280,14 @@ class SessionCache:
         self.changed(live.id)
 
     async def retry(
-        self, live: LiveSession, failed: Delivery, ends: list[QueryAnswer]
+        self,
+        live: LiveSession,
+        failed: Delivery,
+        ends: list[QueryAnswer],
+        by: dict[str, JSON] | None = None,
     ) -> StepResult:
         """Repeat the last delivery of a failed session. The session's lock is held."""
-        said = await self.stepper.retry(live, failed, ends)
+        said = await self.stepper.retry(live, failed, ends, by)
         self._follow_up_rebuilt(live, said)
         return said
 

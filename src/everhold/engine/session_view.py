@@ -159,6 +159,7 @@ class Step(msgspec.Struct, frozen=True):
     log: list[LogEntry]
     outcome: Outcome | None
     restart: dict[str, JSON] | None = None  # the arguments of a restart after it
+    by: dict[str, JSON] | None = None  # who cancelled or retried
 
 
 def make_view_step(step: JournalStep) -> Step:
@@ -175,6 +176,7 @@ def make_view_step(step: JournalStep) -> Step:
         notes.log,
         notes.outcome,
         None if notes.restart is None else notes.restart.args,
+        notes.by,
     )
 
 

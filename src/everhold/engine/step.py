@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from everhold.core.codec import JSON
 from everhold.core.intake import Intake
 from everhold.core.journal import (
     AskedQuery,
@@ -119,6 +120,7 @@ class Stepper:
         read: list[int] | None = None,
         birth: Birth | None = None,
         intake: Callable[[Intake], object] | None = None,
+        by: dict[str, JSON] | None = None,
     ) -> StepResult:
         """Deliver `answers` and the rest, commit, and update the session in memory."""
         current = StepInProgress(
@@ -128,6 +130,10 @@ class Stepper:
             current.letters = await children.make_cancel_letters(self._store, live.id, current.at)
         try:
             quick = await self._hand_over(live, current, answers, fired, cancel)
+            if by is not None:
+                notes = current.deliveries[0].notes
+                assert notes is not None  # only a cancel has `by`
+                notes.by = by
             if quick:
                 await self._go_on(live, current, quick)
             await self._commit(live, current)
@@ -311,7 +317,13 @@ class Stepper:
         # the time of a session never decreases, even if the clock does
         return at if at > head.updated_at else head.updated_at
 
-    async def end(self, live: LiveSession, outcome: Outcome, cancel: str | None) -> StepResult:
+    async def end(
+        self,
+        live: LiveSession,
+        outcome: Outcome,
+        cancel: str | None,
+        by: dict[str, JSON] | None = None,
+    ) -> StepResult:
         """End a session without running its program."""
         current = StepInProgress(self._now(live.head), [], None, StepResult([], [], outcome, []))
         if cancel is None:
@@ -320,7 +332,11 @@ class Stepper:
             current.letters = await children.make_cancel_letters(self._store, live.id, current.at)
         current.deliveries = [
             Delivery(
-                live.head.n + 1, current.at, [], [], DeliveryNotes(cancel=cancel, outcome=outcome)
+                live.head.n + 1,
+                current.at,
+                [],
+                [],
+                DeliveryNotes(cancel=cancel, outcome=outcome, by=by),
             )
         ]
         live.fold(current.deliveries[0])
@@ -332,7 +348,11 @@ class Stepper:
         return current.said
 
     async def retry(
-        self, live: LiveSession, failed: Delivery, ends: list[QueryAnswer]
+        self,
+        live: LiveSession,
+        failed: Delivery,
+        ends: list[QueryAnswer],
+        by: dict[str, JSON] | None = None,
     ) -> StepResult:
         """Repeat the delivery that failed. The new reply is appended and replaces the failure.
 
@@ -361,6 +381,7 @@ class Stepper:
         delivery = Delivery(head.n + 1, current.at, [], again, _notes(reply, False, None))
         assert delivery.notes is not None
         delivery.notes.retry = True
+        delivery.notes.by = by
         live.shut()
         self._take(live, current, delivery, reply)
         if delivery.notes.restart is None:

@@ -74,6 +74,8 @@ class Letter(msgspec.Struct, frozen=True):
 #: The namespace of durable values that holds the keys of deleted sessions, each with the id of its
 #: last session. No program can name it.
 DELETED_KEYS: Final = "session/deleted-key"
+#: The namespace of durable values that holds who deleted a session, by its id.
+DELETED_BY: Final = "session/deleted-by"
 
 
 class ValueWrite(msgspec.Struct, frozen=True):
@@ -482,11 +484,12 @@ class Store(Protocol):
         """Record that a worker has stopped."""
         ...
 
-    async def delete(self, session_id: str, fence: int) -> int:
+    async def delete(self, session_id: str, fence: int, by: dict[str, JSON] | None = None) -> int:
         """Delete a session; returns the number of deliveries that stay because a fork uses them.
 
         MUST keep what a fork shares, and hide the rest. MUST free its key at once, and store the
-        session's id under that key in the namespace `DELETED_KEYS`.
+        session's id under that key in the namespace `DELETED_KEYS`. MUST store `by`, if it is
+        given, under the session's id in the namespace `DELETED_BY`.
         """
         ...
 

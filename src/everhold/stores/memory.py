@@ -46,6 +46,7 @@ from everhold.errors import (
 )
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import (
+    DELETED_BY,
     DELETED_KEYS,
     ITEM,
     LETTER,
@@ -671,7 +672,7 @@ class MemoryStore:
             if id not in left:
                 self._blobs.pop(id, None)
 
-    async def delete(self, session_id: str, fence: int) -> int:
+    async def delete(self, session_id: str, fence: int, by: dict[str, JSON] | None = None) -> int:
         session = self._known(session_id)
         if session.head.revision != fence:
             raise Overtaken(session_id, fence)
@@ -686,6 +687,8 @@ class MemoryStore:
             del self._keys[session.birth.key]
             place = (DELETED_KEYS, session.birth.key)
             self._values[place] = (dumps([session_id]), self._values.get(place, _NEVER)[1] + 1)
+        if by is not None:
+            self._values[DELETED_BY, session_id] = (dumps([by]), 1)
         for rest in (session.letters, session.notices, session.effects):
             rest.clear()
         self._buried[session_id] = session

@@ -173,8 +173,8 @@ class StoreWrapper:
     async def release(self, worker_id: str) -> None:
         return await self.forward(self.store.release, worker_id)
 
-    async def delete(self, session_id: str, fence: int) -> int:
-        return await self.forward(self.store.delete, session_id, fence)
+    async def delete(self, session_id: str, fence: int, by: dict[str, JSON] | None = None) -> int:
+        return await self.forward(self.store.delete, session_id, fence, by)
 
     async def attach(self, session_id: str, made: Attachment, data: bytes, at: float) -> None:
         return await self.forward(self.store.attach, session_id, made, data, at)

@@ -206,10 +206,10 @@ def test_the_database_is_private_from_its_first_moment(cli: Cli) -> None:
 @pytest.mark.process
 def test_a_cancel_without_a_reason_is_told_without_one(cli: Cli) -> None:
     two(cli)
-    cli("cancel", "seven")
-    cli("cancel", "later", "--reason", "too late")
-    assert "  cancelled\n" in cli("show", "seven").out
-    assert "  cancelled: too late\n" in cli("show", "later").out
+    cli("cancel", "seven", "--as", "maria")
+    cli("cancel", "later", "--reason", "too late", "--as", "maria")
+    assert "  cancelled (by maria)\n" in cli("show", "seven").out
+    assert "  cancelled: too late (by maria)\n" in cli("show", "later").out
 
 
 @pytest.mark.process

@@ -31,6 +31,7 @@ from everhold.errors import (
 )
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import (
+    DELETED_BY,
     DELETED_KEYS,
     Change,
     Duty,
@@ -560,7 +561,7 @@ class PostgresStore:
 
     # ---- deletion
 
-    async def delete(self, session_id: str, fence: int) -> int:
+    async def delete(self, session_id: str, fence: int, by: dict[str, JSON] | None = None) -> int:
         self._escape_id(session_id)
         sent = False
 
@@ -570,7 +571,7 @@ class PostgresStore:
             sent = True
             try:
                 async with line.transaction():
-                    kept_rows = await self._delete(line, session_id, fence)
+                    kept_rows = await self._delete(line, session_id, fence, by)
                     await self._channel.tell(line)
                 return kept_rows
             except UnknownSession:
@@ -582,7 +583,9 @@ class PostgresStore:
 
         return await self._run_retrying(act)
 
-    async def _delete(self, line: PgConnection, session_id: str, fence: int) -> int:
+    async def _delete(
+        self, line: PgConnection, session_id: str, fence: int, by: dict[str, JSON] | None
+    ) -> int:
         say = functools.partial(self._on, line)
         await lineage.lock_lineage(say, self.schema)
         await self._on(
@@ -602,6 +605,8 @@ class PostgresStore:
         )
         if birth.key is not None:
             await self._note(line, DELETED_KEYS, birth.key, session_id)
+        if by is not None:
+            await self._note(line, DELETED_BY, session_id, by)
         await lineage.forget_unneeded(say, head.ref)
         return await lineage.count_kept_deliveries(say, session_id)
 

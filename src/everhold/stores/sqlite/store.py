@@ -38,6 +38,7 @@ from everhold.errors import (
 )
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import (
+    DELETED_BY,
     DELETED_KEYS,
     LOOK_EVERY,
     Change,
@@ -556,11 +557,11 @@ class SQLiteStore:
 
     # ---- deletion
 
-    async def delete(self, session_id: str, fence: int) -> int:
-        kept: int = await self._write(lambda: self._delete(session_id, fence))
+    async def delete(self, session_id: str, fence: int, by: dict[str, JSON] | None = None) -> int:
+        kept: int = await self._write(lambda: self._delete(session_id, fence, by))
         return kept
 
-    def _delete(self, session_id: str, fence: int) -> int:
+    def _delete(self, session_id: str, fence: int, by: dict[str, JSON] | None) -> int:
         birth, head, _ = self._session(session_id)
         if head.revision != fence:
             raise Overtaken(session_id, fence)
@@ -573,6 +574,8 @@ class SQLiteStore:
         self._run("UPDATE session SET deleted = 1, key = NULL WHERE ref = ?", (ref,))
         if birth.key is not None:
             write_value(self._run, DELETED_KEYS, birth.key, session_id)
+        if by is not None:
+            write_value(self._run, DELETED_BY, session_id, by)
         lineage.forget_unneeded(self._run, ref)
         kept: int = self._run("SELECT count(*) FROM journal WHERE session = ?", (ref,)).fetchone()[
             0

@@ -10,6 +10,7 @@ from everhold.core.query import Kind
 from everhold.core.session import SessionId, SessionState
 from everhold.errors import Overtaken, StillNeeded, UnknownSession
 from everhold.ports.store import (
+    DELETED_BY,
     DELETED_KEYS,
     Effect,
     Letter,
@@ -240,6 +241,19 @@ class DeleteContract(StoreContractBase):
         with pytest.raises(Overtaken):
             await store.delete("s-1", 1)
         assert await store.value(DELETED_KEYS, "mine") == (None, 0)
+
+    async def test_who_deleted_a_session_is_remembered(self, store: Store) -> None:
+        """Under its id, if it was said; a refused deletion records nothing."""
+        await commit_start(store, "s-1")
+        with pytest.raises(Overtaken):
+            await store.delete("s-1", 9, by={"user": "maria"})
+        assert await store.value(DELETED_BY, "s-1") == (None, 0)
+        await store.delete("s-1", 1, by={"user": "maria"})
+        await commit_start(store, "s-2")
+        await store.delete("s-2", 1)
+        assert (await store.value(DELETED_BY, "s-1"))[0] == [{"user": "maria"}]
+        assert await store.keys(DELETED_BY) == ["s-1"]
+        assert await find_problems(store) == []
 
     async def test_a_late_delete_is_overtaken(self, store: Store) -> None:
         """A delete from an old revision is refused."""
