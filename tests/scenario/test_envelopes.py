@@ -211,8 +211,9 @@ ROUND_TRIPS = {
 }
 
 
+@pytest.mark.parametrize("agent", [None, support], ids=["default", "declared"])
 @pytest.mark.parametrize("case", ROUND_TRIPS)
-async def test_what_was_imported_is_exported_unchanged(path, tmp_path, case):
+async def test_what_was_imported_is_exported_unchanged(path, tmp_path, case, agent):
     """FL4: import, export: the same bytes, once normalised; and again from the export."""
     before = files(tmp_path / "in", ROUND_TRIPS[case])
     normal = tmp_path / "normal"
@@ -220,7 +221,7 @@ async def test_what_was_imported_is_exported_unchanged(path, tmp_path, case):
         NAME, pack(unpack(json.loads((before / f"{NAME}.json").read_text()), ROUND_TRIPS[case].id))
     )
     async with opened(path, llm=replies) as runtime:
-        await runtime.envelopes.import_(before)
+        await runtime.envelopes.import_(before, agent=agent)
         done = await runtime.envelopes.export(tmp_path / "out", NAME)
         assert list(done.sessions.values()) == [NAME]
         assert list(done.left_out.values()) == [[]]
@@ -559,3 +560,86 @@ async def test_on_postgres(postgres, tmp_path):
             await runtime.envelopes.export(theirs, session)
         found = unpack(await theirs.load_session(NAME), FULL.id)
     assert found.messages == (*FULL.messages, user("And now?"), assistant("Sure."))
+
+
+class Masks(everhold.Plugin):
+    """Hides a word before it is stored."""
+
+    name = "masks"
+
+    def before_store(self, value):
+        return json.loads(json.dumps(value).replace("secret", "******"))
+
+
+masked = everhold.Agent(plugins=[Masks()], name="masked_of_envelopes")
+
+
+async def test_what_a_plugin_hides_is_hidden_before_it_is_stored(path):
+    """FL28: messages of an envelope pass through `before_store`, as inputs do."""
+    async with opened(path, llm=replies) as runtime:
+        await runtime.envelopes.import_(envelope(user("a secret")), agent=masked)
+        session = await runtime.session(masked, NAME)
+        assert extract_text((await session.history())[0].content) == "a ******"
+
+
+async def test_large_sessions_are_carried(path, tmp_path):
+    """FL29: an image of 5 MB and two thousand messages, there and back."""
+    many = [user(f"{n}") if n % 2 else assistant(f"{n}") for n in range(2000)]
+    large = envelope(user(Image(ImageData("image/png", bytes(5_000_000)))), *many)
+    async with opened(path, llm=replies) as runtime:
+        await runtime.envelopes.import_(large, agent=support)
+        session = await runtime.session(support, NAME)
+        assert await session.envelope() == large
+
+
+async def test_blocks_that_fluers_does_not_know_are_left_out(path):
+    """FL30: thinking and the data of providers are said, and the rest is written."""
+    blocks = [
+        {"type": "thinking", "thinking": "hm", "signature": "x"},
+        {"type": "text", "text": "Yes.", "provider": {"name": "p", "id": "1"}},
+    ]
+    async with opened(path, llm=lambda query: {"content": blocks}) as runtime:
+        session = await runtime.session(support, "mine")
+        await session.send("Sure?")
+        found = await session.envelope()
+
+    assert found.messages[-1] == assistant("Yes.")
+    assert "1 blocks of type thinking" in found.left_out
+    assert "provider data of blocks" in found.left_out
+
+
+async def test_a_running_turn_and_queued_inputs_are_left_out(path):
+    """FL31: an envelope has what has settled."""
+    async with opened(path, llm=None, replay=False) as runtime:
+        await runtime.envelopes.import_(FULL, agent=support)
+        session = await runtime.session(support, NAME)
+        turn = await session.send("And now?")
+        assert turn.waiting
+        await session.enqueue("later", key="k")
+        found = await session.envelope()
+
+    assert found.messages == FULL.messages
+    assert "the running turn" in found.left_out
+    assert "1 queued inputs" in found.left_out
+
+
+async def test_a_host_may_keep_its_sessions_as_envelopes(path, tmp_path):
+    """FL32: each turn saved with an adapter, as `SessionRunner` of fluers does; an import of the
+    last one elsewhere goes on from there.
+    """
+    adapter = SQLiteEnvelopes(tmp_path / "kept.db")
+    async with opened(path, llm=replies) as runtime:
+        session = await runtime.session(support, NAME)
+        for n in range(3):
+            await session.send(f"say {n}")
+            await runtime.envelopes.export(adapter, session)
+    async with opened(llm=replies) as runtime:
+        await runtime.envelopes.import_(adapter, agent=support)
+        session = await runtime.session(support, NAME)
+        await session.send("more")
+
+    assert [extract_text(one["content"]) for one in ASKED[-1].messages][::2] == [
+        *("say 0", "say 1", "say 2"),
+        "more",
+    ]
+    assert ASKED[-1].system == "You are support."

@@ -25,6 +25,7 @@ Rules
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,6 +68,7 @@ from everhold.errors import (
     KeyDeleted,
     NotAnAgent,
 )
+from everhold.hooks import apply_before_store
 from everhold.packages.catalog import KnownPrograms
 from everhold.ports.store import ProgressCallback, SessionRecord
 from everhold.stores.envelope import (
@@ -137,9 +139,11 @@ def digest_envelope(session: EnvelopeSession) -> str:
     return sha256(codec.dumps(pack(session)).encode()).hexdigest()[:32]
 
 
-def plan_signals(session: EnvelopeSession, models: Mapping[str, str]) -> list[Signal]:
+def plan_signals(
+    session: EnvelopeSession, models: Mapping[str, str], keep: Callable[[list[JSON]], list[JSON]]
+) -> list[Signal]:
     """The commands that bring a new conversation to the state of an envelope. `models` renames
-    models.
+    models; `keep` rewrites content for the journal.
     """
     options: dict[str, JSON] = {}
     if session.model:
@@ -153,10 +157,11 @@ def plan_signals(session: EnvelopeSession, models: Mapping[str, str]) -> list[Si
     if options:
         commands.append({"do": "configure", "id": OPTIONS_INPUT, "options": options})
     repeats = repeats_system(session)
-    nodes = make_nodes(session.messages[1:] if repeats else session.messages)
+    nodes: list[Any] = make_nodes(session.messages[1:] if repeats else session.messages)
+    kept = [{**node, "content": list(keep(node["content"]))} for node in nodes]
     if session.messages:
         input_id = MESSAGES_AFTER_SYSTEM_INPUT if repeats else MESSAGES_INPUT
-        commands.append({"do": "apply", "id": input_id, "to": None, "nodes": nodes})
+        commands.append({"do": "apply", "id": input_id, "to": None, "nodes": kept})
     return [Signal(INPUT, command) for command in commands]
 
 
@@ -223,6 +228,10 @@ class _EnvelopeWriter:
         ]
         self._imported = f"{imported[0].turn}." if imported else None
         self._says_system = not imported or imported[0].input == MESSAGES_AFTER_SYSTEM_INPUT
+        # nothing was asked since the import: what the envelope left unset is not the agent's yet
+        self._untouched = LABEL in birth.labels and all(
+            node.id.startswith(self._imported or "-") for node in self._path
+        )
         self._blocks: Counter[str] = Counter()  # that were left out, by type
         self._provider_data = 0
 
@@ -238,14 +247,14 @@ class _EnvelopeWriter:
         is_new_frame = begins > 0
         if words is not None and (self._says_system or is_new_frame):
             messages.insert(0, system(words))
-        is_default = self._agent.ref == fluers.ref
+        unset = self._untouched or self._agent.ref == fluers.ref
         max_turns: Any = self._options.get("max_turns")
         if max_turns == _LARGEST - 1:
             max_turns = _NO_LIMIT
         return EnvelopeSession(
             id=choose_uuid(self._birth),
-            model=str(self._options.get("model") or self._agent.model or ""),
-            max_turns=max_turns or (0 if is_default else self._agent.max_turns),
+            model=str(self._options.get("model") or ("" if unset else self._agent.model) or ""),
+            max_turns=max_turns or (0 if unset else self._agent.max_turns),
             system_message=words,
             messages=tuple(messages),
             metadata=dict(self._birth.metadata),
@@ -262,6 +271,8 @@ class _EnvelopeWriter:
         given: Any = known[-1].content if known else {}
         if intro is not None and (not known or given.get("system", "") == intro.strip()):
             return intro
+        if self._untouched:
+            return None
         return (given.get("system") if known else self._agent.instructions) or None
 
     def _messages(self, node: Node) -> list[Message]:
@@ -548,7 +559,8 @@ class Envelopes:
     ) -> SessionId:
         birth = self._plan_birth(session, agent, digest)
         try:
-            await self._engine.accept(birth, plan_signals(session, models))
+            keep = functools.partial(apply_before_store, agent.plugins)
+            await self._engine.accept(birth, plan_signals(session, models, keep))
         except KeyConflict:  # another process has imported it since it was checked
             known = await self._find(session, agent, digest)
             if known is None:

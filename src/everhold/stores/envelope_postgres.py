@@ -20,6 +20,7 @@ from everhold.stores.postgres.connection import PgConnection, PostgresConnection
 _CREATION_LOCK: Final = 0x666C7565
 #: Seconds for which an operation is retried on a new connection.
 _PATIENCE: Final = 30.0
+_NO_TABLE: Final = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
 #: Error classes of text that jsonb cannot hold, such as \u0000.
 _REFUSED_JSON: Final = "22"
 
@@ -40,7 +41,6 @@ class PostgresEnvelopes:
         self._schema = address.schema if named else None
         self._table = sql.Identifier(*([self._schema] if self._schema else []), "fluers_sessions")
         self._connections = PostgresConnections(address, patience=_PATIENCE)
-        self._created = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -60,10 +60,12 @@ class PostgresEnvelopes:
         ).format(self._table)
 
         async def save(line: PgConnection) -> None:
-            if not self._created:
-                await self._create(line)
             try:
-                await line.execute(query, (named, text))
+                try:
+                    await line.execute(query, (named, text))
+                except _NO_TABLE:
+                    await self._create(line)
+                    await line.execute(query, (named, text))
             except psycopg.DataError as error:
                 if (error.sqlstate or "").startswith(_REFUSED_JSON):
                     raise SerializeFailed(session_id, _describe(error)) from None
@@ -90,7 +92,7 @@ class PostgresEnvelopes:
         async def read(line: PgConnection) -> list[tuple[Any, ...]]:
             try:
                 return await (await line.execute(statement, values)).fetchall()
-            except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            except _NO_TABLE:
                 return []
 
         return await self._connections.run_retrying(read)
@@ -107,7 +109,6 @@ class PostgresEnvelopes:
                     " updated_at TIMESTAMPTZ NOT NULL DEFAULT now())"
                 ).format(self._table)
             )
-        self._created = True
 
 
 def _describe(error: psycopg.Error) -> str:
