@@ -76,11 +76,11 @@ async def story(runtime):
     return session
 
 
-async def dies(store, at, when):
-    """Tell the story until the process dies; returns how many writes it made."""
+async def dies(store, at, when, story=story, llm=model):
+    """Tell a story until the process dies; returns how many writes it made."""
     clock = ManualClock()
     mortal = Mortal(store, at, when)
-    runtime = Runtime(mortal, clock=clock, ttl=TTL, llm=model)
+    runtime = Runtime(mortal, clock=clock, ttl=TTL, llm=llm)
     await runtime.__aenter__()
     telling = asyncio.ensure_future(story(runtime))
     gone = asyncio.ensure_future(mortal.gone.wait())

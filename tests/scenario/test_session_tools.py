@@ -14,9 +14,11 @@ from everhold.agents import (
 )
 from everhold.errors import BadArguments, StaleTools, ToolClash, UnknownTool
 from everhold.hooks import Plugin, SetOptions
+from everhold.stores import MemoryStore
 from tests.scenario.harness import opened
 from tests.scenario.session_tool_shelf import look_closely, paint, plain
 from tests.scenario.talk import Scripted, told, use
+from tests.scenario.test_intake_crash import dies
 
 
 @tool(read_only=True)
@@ -208,15 +210,15 @@ def closure(words):
 
 
 async def test_code_without_a_reference_is_an_orphan_until_it_is_provided(place):
-    """Row 2: a fork does not have it, nor has another process: the tool is not offered, and the
-    view says why.
+    """Row 2: a fork that this handle did not make does not have it, nor has another process: the
+    tool is not offered, and the view says why.
     """
     model = Watching(use("sing"), "Done.", "No.", use("sing"), "Done.")
     async with opened(place, llm=model) as runtime:
         session = await runtime.session(agent, "chat")
         await session.change_tools(add=[closure("la")])
         await session.send("Sing.")
-        fork = await session.fork()
+        fork = await runtime.session(agent, (await runtime.fork(session.id)).session_id)
         await fork.send("Can you sing?")
         view = await fork.tools()
         assert (view.orphans, view.names) == (["sing"], ["look", "dig"])
@@ -227,6 +229,39 @@ async def test_code_without_a_reference_is_an_orphan_until_it_is_provided(place)
         assert told(await fork.history()) == ["la", "lo"]
         assert (await fork.tools()).orphans == []
         assert (await session.tools()).names == ["look", "dig", "sing"]
+
+
+async def test_a_fork_made_here_has_the_code():
+    """Row 2: and hiding and showing a tool does not lose it."""
+    model = Watching(use("sing"), "Done.")
+    async with opened(llm=model) as runtime:
+        session = await runtime.session(agent, "chat")
+        await session.change_tools(add=[closure("la")])
+        await session.change_tools(hide=["sing"])
+        await session.change_tools(restore=["sing"])
+        fork = await session.fork()
+        await fork.send("Sing.")
+        assert told(await fork.history()) == ["la"]
+        await fork.change_tools(remove=["sing"])
+        with pytest.raises(BadArguments):
+            await fork.change_tools(restore=["sing"])
+
+
+async def test_an_overlay_and_a_change_agree():
+    """Row 22: a tool that the overlay names cannot be removed; as an orphan it is left out."""
+    model = Watching("Done.", use("sing"), "Done.")
+    async with opened(llm=model) as runtime:
+        session = await runtime.session(agent, "chat")
+        await session.change_tools(add=[closure("la")])
+        await session.configure({"tools": {"extra": ["sing"], "only_extra": True}})
+        with pytest.raises(BadArguments):
+            await session.change_tools(remove=["sing"])
+        assert (await session.tools()).names == ["sing"]
+        fork = await runtime.session(agent, (await runtime.fork(session.id)).session_id)
+        assert (await fork.send("Sing.")).text == "Done."
+        await session.send("Sing.")
+        assert told(await session.history()) == ["la"]
+    assert model.offered == [[], ["sing"], ["sing"]]
 
 
 async def test_a_call_without_code_has_an_error_as_its_result(place):
@@ -446,3 +481,40 @@ async def test_a_plain_function_is_provided_and_not_referenced():
         assert view.tool("plain").ref == ""
         await session.send("Go on.")
         assert told(await session.history()) == ["plain"]
+
+
+async def changes(runtime):
+    """Adds a tool, uses it, replaces another, uses that, and forks."""
+    session = await runtime.session(agent, "chat")
+    await session.change_tools(add=[paint], id="add")
+    await session.send("Paint.", id="one")
+    await session.change_tools(replace=[look_closely], hide=["dig"], id="replace")
+    await session.send("Look.", id="two")
+    return session
+
+
+async def paints_and_looks(query):
+    """Answers by what was said last, so that it may be asked again."""
+    last = query.messages[-1]
+    if last["role"] == "tool":
+        return "Done."
+    said = last["content"][0]["text"]
+    return use("paint", colour="red") if said == "Paint." else use("look")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_crash_at_any_commit_keeps_the_tools(when):
+    """Row 22: told again in another process, the story ends the same, and each change is one."""
+    at = 0
+    while True:
+        at += 1
+        store = MemoryStore()
+        writes, clock = await dies(store, at, when, changes, paints_and_looks)
+        async with opened(on=store, clock=clock, llm=paints_and_looks) as runtime:
+            session = await changes(runtime)
+            view = await session.tools()
+            assert (view.names, view.generation) == (["look", "paint"], 3), at
+            assert told(await session.history()) == ["painted red", "looked closely"], at
+        if writes < at:
+            break
+    assert at > 8

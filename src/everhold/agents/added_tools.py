@@ -12,7 +12,7 @@ Rules
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,14 @@ def provide_tool(session_id: str, tool: Tool) -> None:
     _PROVIDED[session_id, tool.name] = tool
 
 
-def withdraw_tools(session_id: str, names: Sequence[str]) -> None:
+def share_tools(session_id: str, fork: str) -> None:
+    """Provide a fork with what was provided for its session."""
+    for (known, _), tool in [*_PROVIDED.items()]:
+        if known == session_id:
+            provide_tool(fork, tool)
+
+
+def withdraw_tools(session_id: str, names: Iterable[str]) -> None:
     for name in names:
         _PROVIDED.pop((session_id, name), None)
 

@@ -364,8 +364,7 @@ class AgentLoop:
             change = msgspec.convert(given.get("change"), ToolChange)
         except msgspec.ValidationError as error:
             raise BadArguments("tools", str(error)) from None
-        offer.change(change, given.get("generation"))
-        offer.access(self.effective.get("tools"), self.plugged.fingerprint)
+        offer.change(change, given.get("generation"), self.effective.get("tools"))
         self._agree_on_tools()
         generation = offer.registry.generation
         return ToolsChanged(sorted(offer.catalog.names), generation, offer.catalog.fingerprint)

@@ -21,6 +21,7 @@ from everhold.agents.added_tools import (
     describe_option,
     describe_tools,
     provide_tool,
+    share_tools,
     withdraw_tools,
 )
 from everhold.agents.agent import Agent
@@ -357,6 +358,7 @@ class AgentSession(ConversationHandle):
         )
         share = step if step is None else max(step, 0)
         status = await self._fork(self.id, at=share, key=key, wait=0, again=again)
+        share_tools(self.id, status.session_id)
         return self._sibling(status.session_id)
 
     # ---- frames and their options
@@ -453,7 +455,8 @@ class AgentSession(ConversationHandle):
             if turn.outcome.code == StaleTools.code and generation is not None:
                 raise StaleTools(generation, (await self.tools()).generation)
             raise BadArguments("tools", turn.outcome.error)
-        withdraw_tools(self.id, [*change.remove, *change.restore])
+        left = {one.name for one in read_registry((await self._told()).tools, self.agent).added}
+        withdraw_tools(self.id, {*change.remove, *change.restore} - left)
         return await self.tools()
 
     async def provide_tools(self, *tools: Tool | Callable[..., Any]) -> None:

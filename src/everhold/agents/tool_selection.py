@@ -140,10 +140,19 @@ class ToolSelection:
         self._missing = missing
         self._stale = True
 
-    def change(self, change: ToolChange, generation: int | None) -> None:
-        """Make a change of the host; see `ToolRegistry.change`."""
+    def change(self, change: ToolChange, generation: int | None, option: JSON) -> None:
+        """Make a change of the host; see `ToolRegistry.change`. It is refused, too, if the option
+        `tools` names a tool that would be gone.
+        """
+        before = self.registry.state()
         self.registry.change(change, generation)
         self._rebuild()
+        try:
+            self.access(option, self._plugins)
+        except BadArguments:
+            self.registry.adopt(before)
+            self._rebuild()
+            raise
 
     def restore(self, state: ToolRegistryState) -> None:
         """Take over the registry of another conversation."""
@@ -195,7 +204,7 @@ class ToolSelection:
         if (given, plugins) == (self._given, self._plugins):
             return
         wanted = parse_tool_access(given)
-        laid = [self._overlay(one) for one in wanted.extra]
+        laid = [found for one in wanted.extra if (found := self._overlay(one)) is not None]
         self._surface.lay_over(
             [provider for _, provider in laid],
             wanted.texts,
@@ -207,16 +216,20 @@ class ToolSelection:
         self._plugins = plugins
         self._now = self._surface.catalog(plugins)
 
-    def _overlay(self, one: str | AddedTool) -> tuple[Tool, ManifestProvider]:
-        if isinstance(one, str) and one in self._extra:
+    def _overlay(self, one: str | AddedTool) -> tuple[Tool, ManifestProvider] | None:
+        """A tool of the overlay; None for an orphan of the session."""
+        if isinstance(one, AddedTool):
+            tool: Tool | None = self._referenced(one)
+        elif one in self._extra:
             return self._extra[one]
-        tool = self._of_session(one) if isinstance(one, str) else self._referenced(one)
-        if tool is None:
-            known = ", ".join(sorted(self._extra)) or "none"
-            raise BadArguments(
-                "tools", f"there is no extra tool {one!r}; the extra tools are: {known}"
-            )
-        return tool, ManifestProvider([tool])
+        else:
+            tool = self._of_session(one)
+            if tool is None and self.registry.entry(one) is None:
+                known = ", ".join(sorted(self._extra)) or "none"
+                raise BadArguments(
+                    "tools", f"there is no extra tool {one!r}; the extra tools are: {known}"
+                )
+        return None if tool is None else (tool, ManifestProvider([tool]))
 
     def _of_session(self, name: str) -> Tool | None:
         """A tool of the registry, also if it is not offered."""

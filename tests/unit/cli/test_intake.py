@@ -123,3 +123,14 @@ def test_at_a_terminal_without_a_model_the_person_is_told_why_he_is_asked(desk: 
     )
     assert said.out.count("(no model answers here; add --model PROVIDER:NAME") == 1
     assert "0 tokens: 0 read, 0 written\n" in said.out
+
+
+def test_the_tools_of_a_conversation_are_listed(desk: Cli) -> None:
+    listed = desk("tools", "c")
+    assert listed.code == 0 and "generation" in listed.out
+    told = desk("tools", "c", "--json").json
+    assert told["generation"] == 1
+    assert [(one["name"], one["state"], one["source"]) for one in told["tools"]] == [
+        ("look", "offered", "agent")
+    ]
+    assert desk("tools", "nobody").code == 2
