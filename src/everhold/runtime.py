@@ -376,9 +376,9 @@ class Runtime:
         refuse_while_loading()
         check_seconds_arg("wait", wait)
         resolved = self._resolve_call(call, args, version, unchecked)
+        birth = self._birth(resolved, key, title, labels, metadata, budget)
         if isinstance(resolved.program, Agent):
             require_input_fits(resolved.args.get("task"), self.engine.max_input)
-        birth = self._birth(resolved, key, title, labels, metadata, budget)
         if unchecked:
             birth = msgspec.structs.replace(birth, digest="", python="")
         else:

@@ -21,6 +21,7 @@ FACTS = {
     "deaths": 3,
     "size": 9_000_000,
     "largest": 8_000_000,
+    "limit": 1_000_000,
     "seconds": 2.0,
     "found": 2,
     "known": 1,

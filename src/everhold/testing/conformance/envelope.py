@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 from uuid import UUID, uuid4
 
 import pytest
@@ -61,6 +61,13 @@ def make_envelope(*words: str, id: UUID = ID) -> EnvelopeSession:
     )
 
 
+@runtime_checkable
+class ClosableAdapter(Protocol):
+    """An adapter with a connection to close."""
+
+    async def close(self) -> None: ...
+
+
 @asynccontextmanager
 async def using_adapter(open_adapter: OpenAdapter) -> AsyncIterator[Any]:
     """An adapter that is closed at the end, if it can be."""
@@ -68,9 +75,8 @@ async def using_adapter(open_adapter: OpenAdapter) -> AsyncIterator[Any]:
     try:
         yield adapter
     finally:
-        close = getattr(adapter, "close", None)
-        if close is not None:
-            await close()
+        if isinstance(adapter, ClosableAdapter):
+            await adapter.close()
 
 
 async def _store_and_load(open_adapter: OpenAdapter, session: EnvelopeSession) -> JSON | None:
