@@ -22,6 +22,7 @@ from everhold.core.codec import JSON
 from everhold.core.graph import Node, extract_text, to_blocks
 from everhold.core.message import Role
 from everhold.core.turn import (
+    CodeExecuted,
     MaxTurnsReached,
     SettledTurn,
     TurnAborted,
@@ -171,7 +172,7 @@ class AgUi:
                 }
             case TurnCancelled():
                 yield {**done, "outcome": {"type": "cancelled"}}
-            case TurnAnswered(value) if value is not None:
+            case TurnAnswered(value) | CodeExecuted(value=value) if value is not None:
                 yield {**done, "result": value, "outcome": {"type": "success"}}
             case _:
                 yield {**done, "outcome": {"type": "success"}}

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from everhold.core.tool import Verdict as Verdict
     from everhold.core.tool import Wanted as Wanted
     from everhold.core.tool import Window as Window
+    from everhold.core.turn import CodeExecuted as CodeExecuted
     from everhold.core.turn import EventOutcome as EventOutcome
     from everhold.core.turn import FrameOpened as FrameOpened
     from everhold.core.turn import HandoverOutcome as HandoverOutcome
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from everhold.ports.code import CodeToolResult as CodeToolResult
     from everhold.ports.process_environment import ProcessEnvironment as ProcessEnvironment
     from everhold.ports.process_environment import ProcessResult as ProcessResult
+    from everhold.ports.code import VariableKeeper as VariableKeeper
     from everhold.ports.tool import OfferedTool as OfferedTool
     from everhold.ports.tool import Tool as Tool
     from everhold.ports.tool import ToolContext as ToolContext
@@ -109,6 +111,7 @@ _HOMES = {
     "Block": "core.message",
     "CancelOutcome": "core.intake",
     "CodeEnded": "ports.code",
+    "CodeExecuted": "core.turn",
     "CodeExecutor": "ports.code",
     "CodePaused": "ports.code",
     "CodeRequest": "ports.code",
@@ -175,6 +178,7 @@ _HOMES = {
     "TurnCancelled": "core.turn",
     "TurnFailed": "core.turn",
     "TurnOutcome": "core.turn",
+    "VariableKeeper": "ports.code",
     "Verdict": "core.tool",
     "Wanted": "core.tool",
     "Window": "core.tool",

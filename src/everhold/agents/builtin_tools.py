@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Protocol
 
 import msgspec
 
+from everhold.agents.variables import ProgramVariables
 from everhold.core.codec import JSON
 from everhold.core.query import Kind, Usage
 from everhold.core.tool import Wanted
@@ -61,6 +62,7 @@ class ToolHost(Protocol):
     history: Callable[[], list[JSON]]  # the messages so far, in order: role and text
     # the environment that options have set, for the children of a session
     given_environment: Callable[[], JSON]
+    variables: ProgramVariables  # of the programs that ran in the session
 
     async def also(self, calls: Sequence[AgentToolCall]) -> list[tuple[bool, JSON]]:
         """Call more tools, as the model would. Returns, for each, whether it failed and its

@@ -27,6 +27,7 @@ from everhold.errors import BadArguments, EverholdError, NotAllowed, UnknownQuer
 from everhold.packages.catalog import KnownPrograms
 from everhold.ports.program import Call, ForkVerb, StartVerb
 from everhold.ports.store import SessionFilter
+from everhold.ports.stream import Delta, DeltaKind, publish_delta
 
 #: Seconds between two reads while a call may still return `Later`.
 LATER_CALL_POLL: Final = 1.0
@@ -143,6 +144,11 @@ class RuntimeSessionServices:
         key = f"{self._id}/{self._query}/{name}"
         status = await self._start(call, key=key, title=title, labels={BEGUN_BY: self._id}, wait=0)
         return status.session_id
+
+    def output(self, delta: Delta) -> None:
+        publish_delta(self._id, self._query, delta)
+        if delta.kind is DeltaKind.OUTPUT:
+            self._engine.sessions.observers.printed(self._id, delta.call, delta.text)
 
     async def status(self, session_id: str) -> Status:
         await self._own(session_id)

@@ -70,6 +70,7 @@ class EventKind(StrEnum):
     THINKING = "thinking"  # a piece of the model's reasoning
     TOOL_CALL = "tool_call"  # a piece of JSON in `text`; `call` and `name` come with the first
     PROGRESS = "progress"  # progress of tool `name`, in `text`, for the model's `call`
+    OUTPUT = "output"  # a piece of what a program in `name` prints, in `text`, for `call`
     RESET = "reset"  # discard the text for `query` so far: the model is asked again
     # where the stream was interrupted
     GAP = "gap"  # live text after the cursor is lost: `text` says why
@@ -81,6 +82,7 @@ _LIVE: Final = {
     DeltaKind.THINKING: EventKind.THINKING,
     DeltaKind.TOOL: EventKind.TOOL_CALL,
     DeltaKind.PROGRESS: EventKind.PROGRESS,
+    DeltaKind.OUTPUT: EventKind.OUTPUT,
     DeltaKind.RESET: EventKind.RESET,
 }
 
@@ -148,7 +150,7 @@ class EventTranslator:
     def __init__(self, session_id: str) -> None:
         self._id = session_id
         self._asked: dict[int, Query] = {}
-        self.answered: set[str] = set()  # answered model queries: their live text is dropped
+        self.answered: set[str] = set()  # answered models and tools: their live text is dropped
         self.turn = 0
         self._said: dict[int, JSON] = {}  # answers of the running turn, which nodes refer to
         self._ahead: set[int] = set()  # inputs that no node refers to yet
@@ -190,6 +192,7 @@ class EventTranslator:
                     usage=answer.usage,
                 )
             case Kind.CALL, value if _is_tool(query) and not _goes_on(answer):
+                self.answered.add(query.id)
                 yield self._tool(EventKind.TOOL_FINISHED, query, value, error)
             case Kind.SIGNAL, {"id": str(), "content": _}:
                 self._ahead.add(query.q)
@@ -471,8 +474,10 @@ class EventStream:
         """
         self._heard += self._fresh()
         for fact in facts:
-            if fact.kind is EventKind.MODEL_ANSWERED:
+            if fact.kind in (EventKind.MODEL_ANSWERED, EventKind.TOOL_FINISHED):
                 yield from self._words({fact.query})
+            elif fact.kind is EventKind.SETTLED:  # a cancelled turn has no answers
+                yield from self._words(self._asked)
             self._tell(fact)
             yield fact
         yield from self._words({"", *self._asked})
@@ -495,9 +500,9 @@ class EventStream:
 
     def _tell(self, fact: Event) -> None:
         self._at = parse_cursor(fact.cursor, self._id)
-        if fact.kind is EventKind.MODEL_ASKED:
+        if fact.kind in (EventKind.MODEL_ASKED, EventKind.TOOL_STARTED):
             self._asked.add(fact.query)
-        elif fact.kind is EventKind.MODEL_ANSWERED:
+        elif fact.kind in (EventKind.MODEL_ANSWERED, EventKind.TOOL_FINISHED):
             self._asked.discard(fact.query)
 
     async def _read(self) -> list[Event]:

@@ -119,6 +119,7 @@ async def run_frame_command(loop: LoopState, given: dict[str, JSON]) -> TurnOutc
     opened = open_frame(loop, name, reason, seed)
     if reason == "reset":
         loop.plugged.reset()
+        loop.toolbox.variables.reset()
     return FrameOpened(reason, opened, why)
 
 

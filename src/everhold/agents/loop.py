@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.agents import frames
+from everhold.agents.code_tool import keeps_variables
 from everhold.agents.loop_state import AgentDefinition, HeardInput
 from everhold.agents.model_calls import (
     ModelCalls,
@@ -67,7 +68,16 @@ from everhold.ports.process_environment import (
 
 #: Commands of a conversation.
 CONVERSATION_COMMANDS: Final = frozenset(
-    {"compact", "reset", "continue_as", "configure", "apply", "refresh_tools", "change_tools"}
+    {
+        "compact",
+        "reset",
+        "continue_as",
+        "configure",
+        "apply",
+        "refresh_tools",
+        "change_tools",
+        "execute",
+    }
 )
 
 #: The agent facts of sessions that recorded none.
@@ -244,6 +254,7 @@ class AgentLoop:
         """Restore the plugins to their state at the tip."""
         kept = self.graph.last(NodeKind.PLUGIN)
         self.plugged.adopt(None if kept is None else kept.content, whole=True)
+        self.toolbox.variables.restore(self.graph.path(self.graph.tip))
 
     # ---- a turn
 
@@ -273,6 +284,8 @@ class AgentLoop:
                 return await self._settle(input_id, self._change_tools(given))
             case {"do": "compact" | "reset" | "continue_as"}:
                 return await self._settle(input_id, frames.run_frame_command(self, given))
+            case {"do": "execute"}:
+                return await self._settle(input_id, TurnRunner(self).execute(given))
         self.taken = [other for other, _ in extract_inputs(given)[1:]]
         self.turn_options = given.get("options") or {}
         self.say(Role.USER, q, given)
@@ -298,6 +311,8 @@ class AgentLoop:
         events = await self.effects.finish()
         self.land(ending=True)
         self._keep_plugins()
+        for node, answers in self.toolbox.variables.take_changed():
+            self.add(node, answers)
         self.graph.settle()
         settled = SettledTurn(
             self.turn, input_id, outcome, self.graph.tip, self.rounds, self.taken, events
@@ -391,11 +406,14 @@ class AgentLoop:
         given: Any = {"hooks": list(self.plugged.hooks), "max_turns": self.agent.max_turns}
         if "before_result" in self.plugged.hooks and self.agent.executors:
             given["inner_results"] = True
+        if any(map(keeps_variables, self.agent.executors.values())):
+            given["variables"] = True
         held: Any = self.ctx.fact("agent", given, DEFAULT_AGENT_FACTS)
         self.hooks = held["hooks"]
         self.most = held["max_turns"]
         self.inner_results = "inner_results" in held
         self._agree_on_tools()
+        self.toolbox.variables.enabled = "variables" in held
         if self.ctx.recorded() is not None:
             self._replayed = True
         elif self._replayed:

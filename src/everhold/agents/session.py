@@ -25,6 +25,7 @@ from everhold.agents.added_tools import (
     withdraw_tools,
 )
 from everhold.agents.agent import Agent
+from everhold.agents.code_tool import find_executor
 from everhold.agents.conversation_handle import ConversationHandle
 from everhold.agents.conversation_reader import (
     RESIDENCY_ALL,
@@ -64,13 +65,27 @@ from everhold.agents.subagents import (
 from everhold.agents.tool_view import ToolsView, read_registry
 from everhold.core.codec import JSON, is_same_json, to_plain
 from everhold.core.conversation import Conversation
-from everhold.core.graph import compact_blocks, extract_text, to_blocks
-from everhold.core.intake import IntakeItem, ItemKind, ItemState, MergePolicy, Receipt
+from everhold.core.graph import NodeKind, compact_blocks, extract_text, to_blocks
+from everhold.core.intake import (
+    IntakeItem,
+    ItemKind,
+    ItemState,
+    MergePolicy,
+    Receipt,
+    require_input_fits,
+)
 from everhold.core.message import Message, encode_message
 from everhold.core.query import FOR_PEOPLE, Blocked
 from everhold.core.status import Finished, OpenQuery, Paused
 from everhold.core.tool_registry import ToolChange, ToolRegistry, encode_tools
-from everhold.core.turn import FrameOpened, SettledTurn, TurnAnswered, TurnFailed, TurnOutcome
+from everhold.core.turn import (
+    CodeExecuted,
+    FrameOpened,
+    SettledTurn,
+    TurnAnswered,
+    TurnFailed,
+    TurnOutcome,
+)
 from everhold.engine.arguments import check_seconds_arg, parse_by_arg
 from everhold.engine.engine import Engine
 from everhold.errors import (
@@ -118,8 +133,9 @@ class Turn(msgspec.Struct, frozen=True):
 
     @property
     def value(self) -> JSON:
-        """The value of an answered turn, for an agent with `returns=`."""
-        return self.outcome.value if isinstance(self.outcome, TurnAnswered) else None
+        """The value of an answered turn, for an agent with `returns=`, or of a program that ran."""
+        outcome = self.outcome
+        return outcome.value if isinstance(outcome, TurnAnswered | CodeExecuted) else None
 
 
 class AgentSession(ConversationHandle):
@@ -360,6 +376,85 @@ class AgentSession(ConversationHandle):
         status = await self._fork(self.id, at=share, key=key, wait=0, again=again)
         share_tools(self.id, status.session_id)
         return self._sibling(status.session_id)
+
+    # ---- programs of the host
+
+    async def execute(
+        self,
+        language: str,
+        code: str,
+        *,
+        accept_finish: bool = False,
+        variables: bool = True,
+        id: str | None = None,
+        wait: float | None = None,
+    ) -> Turn:
+        """Run a program in this conversation, with the agent's executor and tools, in a turn of its
+        own. The model does not see it.
+
+        Returns when the turn settles, with `CodeExecuted` as its outcome, or waits for an answer
+        from outside. Raises `CodeExecutionUnavailable` if the agent has no executor for the
+        language. With `accept_finish`, the program may end with `finish(value)`. With
+        `variables=False`, it neither sees nor changes the variables of other programs. With an
+        `id`, the same program again is the same turn.
+        """
+        check_seconds_arg("wait", wait)
+        said = self._program(language, code, accept_finish, variables)
+        input_id = id or _new()
+        if id is None or not await self._was_executed(id, said):
+            _refuse_while_waiting(await find_all_questions(self._engine, self.id))
+            await self._command({**said, "id": input_id})
+        turn = await self.turn(input_id, wait=wait)
+        await self._was_executed(input_id, said)  # another process may have used the id first
+        return turn
+
+    async def stream_execution(
+        self,
+        language: str,
+        code: str,
+        *,
+        accept_finish: bool = False,
+        variables: bool = True,
+    ) -> AsyncGenerator[Event, None]:
+        """Run a program like `execute`, and yield events until its turn settles or waits for an
+        answer. What it prints comes as `output` events.
+        """
+        said = self._program(language, code, accept_finish, variables)
+        _refuse_while_waiting(await find_all_questions(self._engine, self.id))
+        watch = self._watch()
+        await watch.here()
+        input_id = _new()
+        await self._command({**said, "id": input_id})
+        async with aclosing(self._until(input_id, watch.further())) as events:
+            async for event in events:
+                yield event
+
+    def _program(
+        self, language: str, code: str, accept_finish: bool, variables: bool
+    ) -> dict[str, JSON]:
+        """The command that runs a program; raises if nothing can run it."""
+        find_executor(self.agent.executors, language)
+        if not isinstance(code, str) or not code.strip():
+            raise BadArguments("execute", "code must be text that is not blank")
+        require_input_fits(code, self._engine.max_input)
+        said: dict[str, JSON] = {"do": "execute", "language": language, "code": to_plain(code)}
+        if accept_finish:
+            said["accept_finish"] = True
+        if not variables:
+            said["variables"] = False
+        return said
+
+    async def _was_executed(self, input_id: str, said: dict[str, JSON]) -> bool:
+        """Whether a program of this id runs or has run; raises `KeyConflict` for another one."""
+        graph = (await self._told()).graph
+        known: Any = {"id": input_id, "language": said["language"], "code": said["code"]}
+        for node in graph.nodes.values():
+            content: Any = node.content
+            if node.kind is NodeKind.CODE and content["id"] == input_id:
+                if content != known:
+                    raise KeyConflict(input_id, self.id, "content")
+                return True
+        return False
 
     # ---- frames and their options
 

@@ -35,6 +35,7 @@ from everhold.agents.added_tools import ReferencedTool
 from everhold.agents.builtin_tools import AgentToolCall, BuiltinTool
 from everhold.agents.side_effects import SideEffects
 from everhold.agents.tool_selection import SEARCH_ABOVE, ToolSelection
+from everhold.agents.variables import ProgramVariables
 from everhold.core.codec import JSON, dumps
 from everhold.core.message import Role
 from everhold.core.query import Kind, Usage
@@ -282,6 +283,7 @@ class Toolbox:
         self.turn = 0
         self.history: Callable[[], list[JSON]] = list
         self.given_environment: Callable[[], JSON] = lambda: None
+        self.variables = ProgramVariables()
         self.spend: Callable[[str, Usage | None], None] = lambda source, usage: None
         self.model: str | None = None  # the agent's model, the default for tools
         self.moment: Callable[[], Any] = lambda: None  # the state of the conversation

@@ -6,6 +6,7 @@ decide in between.
 | the model calls no more tools | `answered`, with a value if the agent returns one |
 | a plugin (`Finish`) or a program of the model (`finish`) ends the turn | `answered`, with its value |
 | the model still calls tools after its last round and the extra round | `max_turns` |
+| a program that the host runs has ended, also with an error | `executed` |
 | a caller cancels the turn | `cancelled` |
 | a plugin stops it (`Abort`) | `aborted` |
 | a model call fails, the reply is empty or never fits; a plugin fails; a budget is used up | `failed` |
@@ -23,14 +24,22 @@ from typing import Any, Final
 
 from everhold.agents import frames
 from everhold.agents.builtin_tools import AgentToolCall
+from everhold.agents.code_tool import CodeRun, find_executor
 from everhold.agents.loop_state import LoopState
 from everhold.agents.model_calls import ModelReply, describe_return_format, parse_model_reply
 from everhold.core.codec import JSON, dumps, to_plain
-from everhold.core.graph import ModelView
+from everhold.core.graph import ModelView, Node, NodeKind
 from everhold.core.message import Role, ToolUse
 from everhold.core.schema import PositiveInt, describe_misfit, parse_answer, schema_of
-from everhold.core.tool import Confirm, Deny
-from everhold.core.turn import MaxTurnsReached, TurnAborted, TurnAnswered, TurnFailed, TurnOutcome
+from everhold.core.tool import Confirm, Deny, make_call_key
+from everhold.core.turn import (
+    CodeExecuted,
+    MaxTurnsReached,
+    TurnAborted,
+    TurnAnswered,
+    TurnFailed,
+    TurnOutcome,
+)
 from everhold.errors import AnswerRefused, BadArguments
 from everhold.hooks import (
     Abort,
@@ -95,6 +104,41 @@ class TurnRunner:
                 if loop.toolbox.finish:
                     return self._finished(loop.toolbox.finish[0])
                 await self.checkpoint()
+
+    async def execute(self, given: dict[str, JSON]) -> TurnOutcome:
+        """Run a program of the host, with the tools that the model has."""
+        loop = self.loop
+        box = loop.toolbox
+        code = {name: given.get(name) for name in ("id", "language", "code")}
+        loop.add(Node("", None, NodeKind.CODE, content=code))
+        await loop.open()
+        await loop.refresh()
+        box.offer.access(loop.effective.get("tools"), loop.plugged.fingerprint)
+        box.before = self._before
+        box.after = self._shown
+        box.begin_round()
+        box.failed, box.finish = None, []
+        call = f"execute-{loop.turn}"
+        run = CodeRun(
+            box,
+            find_executor(loop.agent.executors, str(given.get("language"))),
+            str(given.get("code")),
+            call,
+            make_call_key(loop.ctx.session_id, loop.turn, call),
+            accept_finish=given.get("accept_finish") is True,
+            variables=given.get("variables") is not False,
+        )
+        ended = await run.run()
+        if box.failed is not None:
+            return box.failed
+        finished = bool(ended.finish) and ended.error is None
+        return CodeExecuted(
+            run.language,
+            ended.finish[0] if finished else ended.value,
+            "\n".join(run.printed),
+            ended.error,
+            finished,
+        )
 
     async def _begin(self) -> None:
         """Refresh the tools and ask the plugins, before the first model call."""

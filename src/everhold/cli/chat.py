@@ -264,6 +264,8 @@ class ChatTerminal:
                 )
             case "tool_finished" if event.error:
                 click.secho(f"· {event.name} failed: {format_line(event.error, 100)}", fg="red")
+            case "output":
+                click.secho(strip_controls(event.text), dim=True, nl=False)
             case "progress":
                 click.secho(f"· {event.name}: {format_line(event.text, 100)}", dim=True)
             case "reset":

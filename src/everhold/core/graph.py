@@ -38,6 +38,8 @@ class NodeKind(StrEnum):
     PROMPT = "prompt"  # what the model gets beside the messages: {"system", "tools"}
     PLUGIN = "plugin"  # state of the plugins: {"fingerprint", "plugins"}
     CUSTOM = "custom"  # what a tool or plugin added: {"type", "body"}
+    CODE = "code"  # a program that the host runs: {"id", "language", "code"}
+    VARIABLES = "variables"  # of the programs of a session: {"language", "variables"}
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):

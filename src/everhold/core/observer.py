@@ -3,7 +3,7 @@
 Subclass `Observer` and override the methods you need. `metrics.Metrics` has the same methods.
 
 Rules
-  1. An observer is called after the commit. It cannot change or undo it.
+  1. An observer is called after the commit, except for `printed`. It cannot change or undo it.
   2. An exception from an observer is logged under "everhold"; the session continues, and the next
      observer is called.
   3. Observers are not called during replay.
@@ -46,6 +46,11 @@ class Observer:
     def resumed(self, session_id: str) -> None:
         """The program resumes."""
 
+    def printed(self, session_id: str, call: str, text: str) -> None:
+        """A program that a model or a host runs in this session has printed `text`. It is not
+        stored yet; after a crash, the same may be printed again. May be called from a thread.
+        """
+
     def completed(self, session_id: str, value: JSON, metrics: Metrics) -> None:
         """The program returned `value`."""
 
@@ -84,6 +89,9 @@ class Observers(Observer):
 
     def resumed(self, session_id: str) -> None:
         self._notify(lambda observer: observer.resumed(session_id))
+
+    def printed(self, session_id: str, call: str, text: str) -> None:
+        self._notify(lambda observer: observer.printed(session_id, call, text))
 
     def completed(self, session_id: str, value: JSON, metrics: Metrics) -> None:
         self._notify(lambda observer: observer.completed(session_id, value, metrics.copy()))

@@ -109,6 +109,16 @@ class ToolsChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="tools_c
     fingerprint: str = ""
 
 
+class CodeExecuted(msgspec.Struct, frozen=True, omit_defaults=True, tag="executed"):
+    """No message: a program of the host has run. An error of the program is part of the outcome."""
+
+    language: str
+    value: JSON = None
+    printed: str = ""
+    error: str | None = None
+    finished: bool = False  # whether it ended with `finish`
+
+
 #: How a turn ended.
 TurnOutcome = (
     TurnAnswered
@@ -121,6 +131,7 @@ TurnOutcome = (
     | ToolsRefreshed
     | StateApplied
     | ToolsChanged
+    | CodeExecuted
 )
 
 

@@ -9,16 +9,25 @@ Rules
   3. An error of the program is part of `CodeEnded`. If the executor cannot run the program, it
      raises `CodeExecutionUnavailable`; if it died while running, `CodeExecutionStopped`.
   4. `finish` ends the turn only if the request accepts it. Otherwise the program gets an error.
+  5. An executor that keeps variables (`VariableKeeper`) gets those of the session with the request,
+     and returns them at the end, also after an error. The programs of a session then run one after
+     another.
+  6. What a program prints is in the outcome of the stretch. An executor MAY also call `emit` with
+     each piece while the program runs; then it MUST do so for everything that is printed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from everhold.core.codec import JSON
+
+
+def _ignore(text: str) -> None:
+    """Nobody listens."""
 
 
 class CodeRequest(msgspec.Struct, frozen=True):
@@ -29,6 +38,9 @@ class CodeRequest(msgspec.Struct, frozen=True):
     accept_finish: bool = False
     at: float = 0.0  # the time that the program sees
     history: list[JSON] = []  # the messages so far, in order: {"role", "text"}; read only
+    keep_variables: bool = False  # whether the session keeps the variables of its programs
+    variables: JSON = None  # as the last program of this language left them; None: there are none
+    emit: Callable[[str], None] = _ignore  # streams what is printed
 
 
 class CodeToolCall(msgspec.Struct, frozen=True):
@@ -59,6 +71,7 @@ class CodeEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="ended"):
     error: str | None = None
     finish: list[JSON] = []  # at most one
     printed: list[str] = []
+    variables: JSON = None  # of an executor that keeps them; None: they are unchanged
 
 
 #: The outcome of one stretch.
@@ -91,4 +104,14 @@ class CodeExecutor(Protocol):
 
         `scope` identifies the run: it is unique, and stays the same for all stretches of a run.
         """
+        ...
+
+
+@runtime_checkable
+class VariableKeeper(Protocol):
+    """An executor whose programs find the variables of earlier programs of the session."""
+
+    @property
+    def keeps_variables(self) -> bool:
+        """Whether it does so now."""
         ...

@@ -12,7 +12,7 @@ Rules
   2. A listener that is too slow loses the oldest deltas, and then gets a `missed`.
   3. `reset` retracts all deltas of a query so far: the model is asked again.
   4. `end` is the last delta of an answered attempt. A failed attempt has none; the journal has the
-     error.
+     error. `end` with a `call` is the last delta of a program's output, however the program ended.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class DeltaKind(StrEnum):
     # a tool call: `call` and `name` with its first delta, the input as JSON text in `text`
     TOOL = "tool"
     PROGRESS = "progress"  # of a running tool: `call`, `name`, and a message in `text`
+    # what a program prints: `call`, its language as `name`, and a piece of the output in `text`
+    OUTPUT = "output"
     RESET = "reset"  # discard the deltas of this query: the model `name` is asked again
     END = "end"  # the answer is complete
     MISSED = "missed"  # deltas were dropped, because this listener is slow; `text` is their number

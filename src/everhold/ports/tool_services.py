@@ -35,6 +35,7 @@ from everhold.errors import BadArguments, BadValue, ForeignCall, NotAllowed, Unk
 from everhold.ports.context import State
 from everhold.ports.process_environment import NO_ENVIRONMENT, ProcessEnvironment
 from everhold.ports.program import Call
+from everhold.ports.stream import Delta
 
 T = TypeVar("T")
 
@@ -83,6 +84,10 @@ class SessionServices(Protocol):
 
     async def emit(self, event: str, payload: JSON, key: str) -> JSON:
         """Emit an event, once for each key; returns an `EventOutcome` as data."""
+        ...
+
+    def output(self, delta: Delta) -> None:
+        """Stream a piece of a program's output. Callable from any thread."""
         ...
 
 

@@ -12,6 +12,8 @@ Rules
   3. An error of the program, too much CPU time and too much output are results that the model sees.
      A worker that dies twice is an error of the executor.
   4. A refused request is an error that the program may catch. After `MAX_REFUSALS` the run ends.
+  5. Global variables with data (no functions, no metatables) last from program to program, if the
+     request asks for it: also after an error, but not after too much CPU time.
 """
 
 from __future__ import annotations
@@ -61,23 +63,46 @@ MAX_REFUSALS: Final = 16
 _REFUSED: Final = "a program can only call tools here: no models, no durable values"
 _NO_FINISH: Final = "finish is not accepted here: return the value"
 
-# Defines tool, tools and finish. On one line, so that the program's line numbers do not change.
-_PRELUDE: Final = " ".join(Path(__file__).with_suffix(".lua").read_text().split())
+
+def _read_lua(path: Path) -> str:
+    """Lua code on one line, so that the line numbers of the program after it do not change."""
+    return " ".join(path.read_text().split())
+
+
+#: Defines tool, tools and finish.
+_PRELUDE: Final = _read_lua(Path(__file__).with_suffix(".lua"))
+#: Runs the program in `ctx.code` with the variables in `ctx.variables`, and sends the new ones.
+_WITH_VARIABLES: Final = _read_lua(Path(__file__).with_name("variables.lua"))
+#: The largest variables, in bytes of their text.
+MAX_VARIABLES: Final = 256 * 1024
 _ABOUT: Final = """Run a Lua 5.4 program and return its result and printed text. It has no files, no network and no clock.
 In the program, tool(name, input) calls one of your tools and returns its result; tools{{name, input}, {name, input}}
 calls several tools in parallel and returns their results in order. A failed tool raises an error; pcall catches it.
 ctx.history is the conversation so far: a list of {role, text}, oldest first."""  # noqa: E501
+_KEEPS: Final = """
+Global variables last from one program to the next: numbers, strings, booleans and tables of them, but no functions."""  # noqa: E501
 _FINISH: Final = "\nfinish(value) ends your turn with this value as your answer."
 
 
 class Lua:
-    """An executor for Lua; with `accept_finish`, a program can end the agent's turn."""
+    """An executor for Lua; with `accept_finish`, a program can end the agent's turn. With
+    `variables=False`, every program begins without the variables of earlier ones.
+    """
 
     language = "lua"
 
-    def __init__(self, *, accept_finish: bool = False, limits: LuaLimits | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        accept_finish: bool = False,
+        limits: LuaLimits | None = None,
+        variables: bool = True,
+    ) -> None:
         self.accept_finish = accept_finish
-        self.description = _ABOUT + (_FINISH if accept_finish else "")
+        self.keeps_variables = variables
+        self.description = (
+            _ABOUT + (_KEEPS if variables else "") + (_FINISH if accept_finish else "")
+        )
         self._home = LuaPoolHolder(limits)
         self._runs: OrderedDict[str, _Run] = OrderedDict()
 
@@ -119,10 +144,11 @@ class _Run:
     def __init__(self, home: LuaPoolHolder, request: CodeRequest, scope: str) -> None:
         self._request = request
         self._seed = sha256(scope.encode()).hexdigest()[:24]
-        args: dict[str, JSON] = {
-            "code": f"{_PRELUDE} {request.code}",
-            "ctx": {"history": request.history},
-        }
+        ctx: dict[str, JSON] = {"history": request.history}
+        args: dict[str, JSON] = {"code": f"{_PRELUDE} {request.code}", "ctx": ctx}
+        if request.keep_variables:
+            args["code"] = f"{_PRELUDE} {_WITH_VARIABLES}"
+            ctx |= {"code": request.code, "variables": request.variables or ""}
         birth = Birth(
             id=SessionId(f"cell-{self._seed}"),
             program=TEXT_REF,
@@ -134,6 +160,7 @@ class _Run:
         self._n = 0
         self._open: list[Query] = []  # the queries it waits for
         self._printed: list[str] = []
+        self._variables: JSON = None  # those that the program has left
         self._loop = asyncio.get_running_loop()
         self.granted = -1
 
@@ -160,7 +187,8 @@ class _Run:
         """Deliver answers, until the program calls tools or ends."""
         self._printed = []
         words = ""
-        for _ in range(MAX_REFUSALS):
+        refused = 0
+        for _ in range(2 * MAX_REFUSALS):  # each may send variables too
             reply = await self._execution.advance_there(
                 self._n, self._request.at, answers, False, None
             )
@@ -170,9 +198,11 @@ class _Run:
             if reply.outcome is not None:
                 match reply.outcome:
                     case Returned(value):
-                        return CodeEnded(value, printed=self._printed)
+                        return CodeEnded(value, printed=self._printed, variables=self._variables)
                     case Raised(error, kind) if kind != Poison.code:
-                        return CodeEnded(error=error, printed=self._printed)
+                        return CodeEnded(
+                            error=error, printed=self._printed, variables=self._variables
+                        )
                 raise CodeExecutionStopped("lua", "the program killed its worker")
             self._open = reply.asked
             wishes = {_get_wish(query) for query in reply.asked}
@@ -181,18 +211,42 @@ class _Run:
                     [CodeToolCall(query.prompt, _get_input(query)) for query in reply.asked],
                     self._printed,
                 )
-            if wishes == {"finish"} and self._request.accept_finish:
+            if wishes == {"keep"} and self._request.keep_variables:
+                words = self._keep(_get_input(reply.asked[0]).get("variables"))
+                if not words:
+                    answers = [QueryAnswer(query.q, "") for query in reply.asked]
+                    continue
+            elif wishes == {"finish"} and self._request.accept_finish:
                 self.drop()
                 return CodeEnded(
-                    finish=[_get_input(reply.asked[0]).get("value")], printed=self._printed
+                    finish=[_get_input(reply.asked[0]).get("value")],
+                    printed=self._printed,
+                    variables=self._variables,
                 )
-            words = _NO_FINISH if wishes == {"finish"} else _REFUSED
+            else:
+                words = _NO_FINISH if wishes == {"finish"} else _REFUSED
             answers = [
                 QueryAnswer(query.q, error={"code": "refused", "message": words})
                 for query in reply.asked
             ]
+            refused += 1
+            if refused == MAX_REFUSALS:
+                break
         self.drop()
-        return CodeEnded(error=f"{words} (refused {MAX_REFUSALS} times)", printed=self._printed)
+        return CodeEnded(
+            error=f"{words or _REFUSED} (refused {MAX_REFUSALS} times)", printed=self._printed
+        )
+
+    def _keep(self, variables: JSON) -> str:
+        """Take over what the program leaves; returns why not, if it is too large."""
+        text = str(variables or "")
+        if len(text) > MAX_VARIABLES:
+            return (
+                f"the variables have {len(text):,} bytes, and the limit is {MAX_VARIABLES:,}; they"
+                " stay as they were before this program"
+            )
+        self._variables = text
+        return ""
 
     def drop(self) -> None:
         self._execution.drop()
