@@ -245,8 +245,8 @@ async def test_variables_can_be_opted_out_of():
 
 
 async def test_variables_follow_the_conversation(place):
-    """A fork, a branch, another session that gets the state, and an import have those of their
-    point; `reset` forgets them.
+    """A fork, a branch, and another session that gets the state have those of their point; `reset`
+    forgets them.
     """
     async with opened(place, llm=Scripted("One.", "Two.")) as runtime:
         session = await runtime.session(clerk, "s")
@@ -269,7 +269,7 @@ async def test_variables_follow_the_conversation(place):
 
 
 async def test_variables_last_in_another_process(tmp_path):
-    """They come from the journal, after a crash too."""
+    """They come from the journal, after a crash and an import too."""
     clock = ManualClock()
     runtime = await dying(tmp_path, clock)
     await value(await runtime.session(clerk, "s"), "n = {1, 2}")
@@ -277,6 +277,10 @@ async def test_variables_last_in_another_process(tmp_path):
     async with opened(tmp_path, clock=clock) as runtime:
         session = await runtime.session(clerk, "s")
         assert await value(session, "return n") == [1, 2]
+        await runtime.archive.export(tmp_path / "all.jsonl")
+    async with opened() as runtime:
+        await runtime.archive.import_(tmp_path / "all.jsonl")
+        assert await value(await runtime.session(clerk, "s"), "return n") == [1, 2]
 
 
 tasks = Agent(tools=[price], code=Lua(accept_finish=True), name="tasks")

@@ -1,6 +1,7 @@
 """Observers: callbacks for the events of a session.
 
-Subclass `Observer` and override the methods you need. `metrics.Metrics` has the same methods.
+Subclass `Observer` and override the methods you need. `metrics.Metrics` counts the same
+events, except `printed`.
 
 Rules
   1. An observer is called after the commit, except for `printed`. It cannot change or undo it.

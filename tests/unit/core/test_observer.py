@@ -21,6 +21,7 @@ EVENTS = {
     "answered": ("s-1", Q, A, COST),
     "partly_answered": ("s-1", Q, A, 2),
     "resumed": ("s-1",),
+    "printed": ("s-1", "c-1", "a line\n"),
     "completed": ("s-1", {"done": True}, METRICS),
     "failed": ("s-1", "it broke", METRICS),
     "cancelled": ("s-1", "enough", METRICS),
@@ -40,7 +41,7 @@ class Broken(Observer):
         return super().__getattribute__(name)
 
 
-def test_the_seam_is_these_seven_events():
+def test_the_seam_is_these_eight_events():
     """Nothing is observed but what this page tests."""
     assert list(EVENTS) == HOOKS
 
