@@ -197,6 +197,25 @@ class BlockingSession(BlockingConversation):
         self, at: int | None = None, *, key: str | None = None, again: bool = False
     ) -> BlockingSession:
         """A new conversation that shares this one up to turn `at` (by default, the last turn)."""
+    def execute(
+        self,
+        language: str,
+        code: str,
+        *,
+        accept_finish: bool = False,
+        variables: bool = True,
+        id: str | None = None,
+        wait: float | None = None,
+    ) -> Turn:
+        """Run a program in this conversation, with the agent's executor and tools, in a turn of
+        its own. The model does not see it.
+        """
+    def stream_execution(
+        self, language: str, code: str, *, accept_finish: bool = False, variables: bool = True
+    ) -> Iterator[Event]:
+        """Run a program like `execute`, and yield events until its turn settles or waits for an
+        answer. What it prints comes as `output` events.
+        """
     def compact(self, instructions: str = "", *, id: str | None = None) -> FrameOpened:
         """Ask the plugins for a smaller context. The result is true if one was made; else its
         `why` says why not. Earlier frames stay readable.

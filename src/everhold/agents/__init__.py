@@ -93,9 +93,9 @@ if TYPE_CHECKING:
     from everhold.ports.code import CodeRunResult as CodeRunResult
     from everhold.ports.code import CodeToolCall as CodeToolCall
     from everhold.ports.code import CodeToolResult as CodeToolResult
+    from everhold.ports.code import VariableKeeper as VariableKeeper
     from everhold.ports.process_environment import ProcessEnvironment as ProcessEnvironment
     from everhold.ports.process_environment import ProcessResult as ProcessResult
-    from everhold.ports.code import VariableKeeper as VariableKeeper
     from everhold.ports.tool import OfferedTool as OfferedTool
     from everhold.ports.tool import Tool as Tool
     from everhold.ports.tool import ToolContext as ToolContext
