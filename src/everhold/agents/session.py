@@ -450,7 +450,7 @@ class AgentSession(ConversationHandle):
         known: Any = {"id": input_id, "language": said["language"], "code": said["code"]}
         for node in graph.nodes.values():
             content: Any = node.content
-            if node.kind is NodeKind.CODE and content["id"] == input_id:
+            if node.kind is NodeKind.CODE and content.get("id") == input_id:
                 if content != known:
                     raise KeyConflict(input_id, self.id, "content")
                 return True

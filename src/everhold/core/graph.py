@@ -274,6 +274,9 @@ def parse_nodes(given: JSON) -> list[Node]:
             )
             sound = sound and (node.kind is not NodeKind.PROMPT or _has_valid_tools(content))
             sound = sound and (
+                node.kind is not NodeKind.VARIABLES or isinstance(content.get("language"), str)
+            )
+            sound = sound and (
                 node.kind is not NodeKind.CUSTOM or isinstance(content.get("type"), str)
             )
         if not sound:
