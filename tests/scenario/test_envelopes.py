@@ -246,6 +246,11 @@ async def test_the_model_gets_a_result_for_every_call(path):
         (block,) = ASKED[0].messages[2]["content"]
         assert block["tool_use_id"] == "c" and block["is_error"]
 
+        found = await session.envelope()  # fluers gets it too: its model would refuse the call
+        (block,) = found.messages[2].content
+        assert block.tool_use_id == "c"
+        assert block.content["content"][0]["text"].startswith("Error: no result")
+
 
 async def test_importing_twice_changes_nothing(path):
     """FL6: the same envelope again is the session it became, also after it went on; another one of
@@ -643,3 +648,42 @@ async def test_a_host_may_keep_its_sessions_as_envelopes(path, tmp_path):
         "more",
     ]
     assert ASKED[-1].system == "You are support."
+
+
+class Breaks(everhold.Plugin):
+    """Makes messages that are none."""
+
+    name = "breaks"
+
+    def before_store(self, value):
+        return ["no block"]
+
+
+class Draws(everhold.Plugin):
+    """Turns everything into a block of its own."""
+
+    name = "draws"
+
+    def before_store(self, value):
+        return [{"type": "drawing", "of": len(value)}]
+
+
+breaking = everhold.Agent(plugins=[Breaks()], name="breaking_of_envelopes")
+drawing = everhold.Agent(plugins=[Draws()], name="drawing_of_envelopes")
+
+
+async def test_an_agent_that_does_not_take_it_in_is_said(path):
+    """FL33: why is in the result, also for one of several sessions; the options are there."""
+    async with opened(path, llm=replies) as runtime:
+        done = await runtime.envelopes.import_(FULL, agent=breaking)
+        assert "is not a valid message node" in done.failed[NAME]
+        found = await (await runtime.session(breaking, NAME)).envelope()
+        assert found.model == FULL.model and len(found.messages) <= 1
+
+
+async def test_what_a_plugin_made_of_it_can_be_exported(path):
+    """FL34: blocks that a plugin put in the place of imported ones are left out like others."""
+    async with opened(path, llm=replies) as runtime:
+        await runtime.envelopes.import_(envelope(user("a"), user("b")), agent=drawing)
+        found = await (await runtime.session(drawing, NAME)).envelope()
+        assert found.messages == () and "2 blocks of type drawing" in found.left_out

@@ -29,6 +29,7 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -54,7 +55,7 @@ from everhold.core.message import (
     system,
 )
 from everhold.core.session import Birth, SessionId
-from everhold.core.turn import compute_frame_options
+from everhold.core.turn import TurnFailed, compute_frame_options
 from everhold.engine.accept import Signal
 from everhold.engine.arguments import MAX_METADATA_CHARS, check_text_map_arg
 from everhold.engine.engine import Engine
@@ -96,6 +97,7 @@ LABEL: Final = "fluers"
 OPTIONS_INPUT: Final = "fluers-options"
 MESSAGES_INPUT: Final = "fluers-messages"
 MESSAGES_AFTER_SYSTEM_INPUT: Final = "fluers-messages-after-system"
+IMPORT_INPUTS: Final = (OPTIONS_INPUT, MESSAGES_INPUT, MESSAGES_AFTER_SYSTEM_INPUT)
 #: The result of a call for which an envelope has none. Models refuse a call without a result.
 NO_RESULT: Final = "no result: the call was under way when fluers stopped"
 #: The largest integer of an option. fluers counts turns in 64 bits without a sign; a larger number
@@ -122,6 +124,8 @@ class EnvelopeImport(msgspec.Struct, frozen=True):
     skipped: list[str]  # exist here with other content, or were deleted
     invalid: list[InvalidEnvelope]
     models: list[str] = []  # that the imported sessions will ask
+    # the agent did not take in the options or messages of these, and why; their sessions are there
+    failed: dict[str, str] = {}
 
 
 class EnvelopeExport(msgspec.Struct, frozen=True):
@@ -280,9 +284,12 @@ class _EnvelopeWriter:
         blocks: list[Any] = to_blocks(node.content)
         assert node.role is not None
         if self._imported is not None and node.id.startswith(self._imported):
-            if any(block.get("is_error") for block in blocks):
-                return []  # it was added by the import
-            return [decode_message({"role": node.role, "content": blocks})]
+            is_added = any(block.get("is_error") for block in blocks)
+            if is_added and self._untouched:
+                return []
+            with suppress(BadValue):  # a plugin may have changed it
+                if not is_added:
+                    return [decode_message({"role": node.role, "content": blocks})]
         kept: list[Block] = []
         for block in blocks:
             kept += self._block(block)
@@ -434,6 +441,7 @@ class Envelopes:
         renamed = check_text_map_arg("models", models, MAX_METADATA_CHARS)
         made: dict[str, SessionId] = {}
         asked: set[str] = set()
+        failed: dict[str, str] = {}
         for count, (name, digest) in enumerate(checked.digests.items()):
             if progress is not None:
                 progress(count, len(checked.digests))
@@ -443,6 +451,8 @@ class Envelopes:
             made[str(session.id)] = await self._engine.complete(
                 self._import_one(session, holder, digest, renamed)
             )
+            if (reason := await self._find_failure(made[str(session.id)])) is not None:
+                failed[str(session.id)] = reason
             asked.add(renamed.get(session.model, session.model))
         if progress is not None:
             progress(len(checked.digests), len(checked.digests))
@@ -452,6 +462,7 @@ class Envelopes:
             checked.skipped,
             [InvalidEnvelope(name, str(one), one.code) for name, one in checked.invalid.items()],
             sorted(asked - {""}),
+            failed,
         )
 
     async def export(
@@ -569,6 +580,15 @@ class Envelopes:
         await self._engine.move(birth.id)
         return birth.id
 
+    async def _find_failure(self, session_id: SessionId) -> str | None:
+        """Why the agent did not take in what was imported, such as the error of a plugin."""
+        told = Conversation((await self._store.load(session_id)).deliveries)
+        for input_id in IMPORT_INPUTS:
+            settled = told.settled(input_id)
+            if settled is not None and isinstance(settled.outcome, TurnFailed):
+                return settled.outcome.error
+        return None
+
 
 async def read_conversation(engine: Engine, record: SessionRecord, agent: Agent) -> EnvelopeSession:
     """The conversation of a session as a session of fluers."""
@@ -583,11 +603,10 @@ def is_import_unfinished(record: SessionRecord) -> bool:
     """Whether the process that imported a session died before the conversation took in what the
     commit holds.
     """
-    commands = (OPTIONS_INPUT, MESSAGES_INPUT, MESSAGES_AFTER_SYSTEM_INPUT)
     return any(
         letter.kind == "signal"
         and isinstance(letter.body["value"], dict)
-        and letter.body["value"].get("id") in commands
+        and letter.body["value"].get("id") in IMPORT_INPUTS
         for letter in record.letters
     )
 

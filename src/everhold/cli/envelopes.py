@@ -66,6 +66,7 @@ def import_fluers_sessions(
                 "existing": done.existing,
                 "skipped": done.skipped,
                 "models": done.models,
+                "failed": done.failed,
                 "invalid": [
                     {"name": one.name, "reason": one.reason, "code": one.code}
                     for one in done.invalid
@@ -88,6 +89,8 @@ def _print_import(opened: CommandRuntime, done: EnvelopeImport, agent: str) -> N
     click.echo(f"imported {format_count(len(done.sessions), 'session')} of fluers{more}")
     for one in done.invalid:
         click.secho(f"invalid: {one.name}: {one.reason}", fg="yellow", err=True)
+    for uuid, reason in done.failed.items():
+        click.secho(f"{uuid}: the agent did not take it in: {reason}", fg="yellow", err=True)
     unknown = [name for name in done.models if not is_model_name(name)]
     for name in unknown:
         click.echo(
