@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
-CHECKS := typed formatted linted layered fresh timed
+CHECKS := typed formatted linted layered fresh timed covered
 FULL = $$(grep -rl --include='test_*.py' mark.full tests)
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs=$(JOBS)
 # Tests start hundreds of processes, which read the bytecode that is written once (tests/conftest.py says until when).
@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo quick test test-all check fix bench soak release pins
-.PHONY: formatted linted typed layered fresh timed compiled cover
+.PHONY: formatted linted typed layered fresh timed covered compiled cover
 .PHONY: test-full test-pythons test-lowest test-portable
 
 help:
@@ -44,7 +44,7 @@ test-full: setup
 	$(PYTEST) -n $(JOBS) --dist loadgroup -m "full and not soak and not alone" $(FULL)
 	$(PYTEST) -n 0 -m "full and not soak and alone" $(FULL)
 
-check: setup ## format, lint, types, layers, docs freshness, clocks; under 30 s
+check: setup ## format, lint, types, layers, docs freshness, clocks, coverage table; under 30 s
 	@$(SIDE_BY_SIDE) $(CHECKS)
 
 fix: setup ## repair what tools can repair: format, lint, generated docs
@@ -75,6 +75,9 @@ fresh: setup
 
 timed: setup
 	$(BIN)/python tools/clocks.py
+
+covered: setup
+	$(BIN)/python -m tools.coverage
 
 compiled: setup
 	@$(BIN)/python -m compileall -q -j $(JOBS) src tests tools

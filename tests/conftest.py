@@ -104,10 +104,12 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid}: {undeclared}"
     if report.skipped:
+        from tools import coverage
         from tools.invariants import bare, named
         from tools.rows import mended, shown
 
         covers = {test for tests in (*shown().values(), *mended().values()) for test in tests}
+        covers.update(coverage.tests())
         for page, tests in (("coverage.md", covers), ("invariants.md", named())):
             if bare(item.nodeid) in tests:
                 report.outcome = "failed"

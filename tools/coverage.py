@@ -1,7 +1,7 @@
 """What of lash, fluers and algocline is covered: the tables of docs/reference/coverage.md.
 
-`tests/data/coverage.toml` has one row for each public function, type, error and constant of the files
-that were read, in their order:
+`tests/data/coverage.toml` has one row for each public function, type, error and constant of the
+files that were read, in their order:
 
     [[row]]
     system = "lash"             # or "fluers", "algocline"
@@ -16,9 +16,9 @@ that were read, in their order:
 Rules, which `find_faults` checks (run by `make check`)
   1. A row has tests or a reason, never both. With a reason it may do without an everhold name.
   2. A test exists and is not skipped. `make test` runs it.
-  3. A test goes through the public API: neither its module nor a helper that the module imports uses
-     a module of everhold that is not in `PUBLIC`, a name that is not exported there, or an attribute
-     with a leading underscore of anything but `self`.
+  3. A test goes through the public API: neither its module nor a helper that the module imports
+     uses a module of everhold that is not in `PUBLIC`, a name that is not exported there, or an
+     attribute with a leading underscore of anything but `self`.
   4. An everhold name exists: `Class.attribute`, `Class.method(parameter=)`, a function, a command.
   5. No item is there twice.
 """
@@ -61,9 +61,17 @@ PUBLIC: Final = (
 FILES: Final = ("everhold.db", "everhold.toml")
 KINDS: Final = ("function", "type", "field", "constant", "error", "hook", "newer")
 #: Fixtures of pytest and everhold; others must be defined beside the test.
-FIXTURES: Final = frozenset(
-    "capfd caplog capsys everhold monkeypatch pytestconfig recwarn request tmp_path"
-    " tmp_path_factory".split()
+FIXTURES: Final = (
+    "capfd",
+    "caplog",
+    "capsys",
+    "everhold",
+    "monkeypatch",
+    "pytestconfig",
+    "recwarn",
+    "request",
+    "tmp_path",
+    "tmp_path_factory",
 )
 #: Marks of tests that `make test` does not run, or not everywhere.
 NOT_RUN: Final = ("skip", "skipif", "xfail", "soak", "full")
@@ -146,6 +154,8 @@ def find_test_faults(test: str, root: Path = ROOT) -> list[str]:
     return faults + [f"uses {used}" for used in _find_fixtures(path, module, function, root)]
 
 
+#: Functions that take the name of an attribute.
+_BY_NAME: Final = ("getattr", "setattr", "delattr", "hasattr")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -188,15 +198,14 @@ def _find_fixtures(
 ) -> Iterator[str]:
     """Fixtures that are not known, or whose conftest uses what is private."""
     beside = {node.name for node in module.body if isinstance(node, _Function)}
-    given = set(
-        re.findall(r"[a-z_]\w*", " ".join(
-            ast.unparse(node.args[0])
-            for node in function.decorator_list
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.parametrize"
-        ))
-    )  # fmt: skip
+    given = {
+        name
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.parametrize"
+        for name in re.findall(r"[a-z_]\w*", ast.unparse(node.args[0]))
+    }
     for argument in function.args.args:
-        if argument.arg not in FIXTURES | beside | given:
+        if argument.arg not in {*FIXTURES, *beside, *given}:
             yield f"the fixture {argument.arg!r}, which is not defined in its module"
 
 
@@ -208,14 +217,11 @@ def find_private_uses(path: Path, root: Path = ROOT) -> list[str]:
 
 
 def _find_uses(module: ast.Module, path: Path, root: Path) -> Iterator[str]:
-    names = set[str]()  # what `import everhold` binds
     for node in ast.walk(module):
         match node:
             case ast.Import():
                 for one in node.names:
                     yield from _check_import(one.name, None, root)
-                    if is_ours(one.name) and one.asname is None:
-                        names.add("everhold")
             case ast.ImportFrom():
                 home = _resolve(node, path, root)
                 for one in node.names:
@@ -223,12 +229,16 @@ def _find_uses(module: ast.Module, path: Path, root: Path) -> Iterator[str]:
             case ast.Attribute() if node.attr.startswith("_") and not node.attr.startswith("__"):
                 if ast.unparse(node.value) not in ("self", "cls"):
                     yield f"the private attribute {node.attr}"
+            case ast.Call() if ast.unparse(node.func).rpartition(".")[2] in _BY_NAME:
+                for given in node.args:
+                    name = given.value if isinstance(given, ast.Constant) else None
+                    if isinstance(name, str) and name.startswith("_"):
+                        yield f"the private attribute {name}"
             case ast.Constant(value=str(text)):
                 yield from _check_text(text)
             case _:
                 pass
-    if "everhold" in names:
-        yield from _check_chains(module)
+    yield from _check_chains(module)
 
 
 def _resolve(node: ast.ImportFrom, path: Path, root: Path) -> str:
@@ -261,24 +271,16 @@ def _check_text(text: str) -> Iterator[str]:
             yield f"everhold's own {text}"
 
 
-def _check_chains(module: ast.Module) -> Iterator[str]:
-    """`everhold.core.graph` by attributes."""
-    for node in ast.walk(module):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            chain = f"everhold.{node.attr}"
-            if node.value.id == "everhold" and chain not in PUBLIC:
-                if not _exports("everhold", node.attr) and not _is_fixture(module):
-                    yield f"everhold's own {chain}"
-
-
-def _is_fixture(module: ast.Module) -> bool:
-    """Whether a test of the module takes the fixture `everhold`."""
-    return any(
-        argument.arg == "everhold"
-        for node in ast.walk(module)
-        if isinstance(node, _Function)
-        for argument in node.args.args
-    )
+def _check_chains(node: ast.AST) -> Iterator[str]:
+    """`everhold.core.graph` by attributes, except where `everhold` is an argument: the fixture."""
+    if isinstance(node, _Function) and "everhold" in {one.arg for one in node.args.args}:
+        return
+    if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "everhold":
+        chain = f"everhold.{node.attr}"
+        if chain not in PUBLIC and not _exports("everhold", node.attr):
+            yield f"everhold's own {chain}"
+    for below in ast.iter_child_nodes(node):
+        yield from _check_chains(below)
 
 
 def is_ours(path: str) -> bool:
@@ -300,7 +302,7 @@ def _exports(path: str, name: str) -> bool:
 
 @cache
 def is_name(name: str) -> bool:
-    """Whether everhold has this name: `Class.attribute`, `function(parameter=)`, `everhold verb`."""
+    """Whether everhold has this: `Class.attribute`, `function(parameter=)`, `everhold verb`."""
     if name.startswith("everhold "):
         return _is_command(name)
     bare, _, parameters = name.partition("(")
@@ -325,7 +327,9 @@ def _find_export(name: str) -> Any:
 
 def _sets(owner: Any, attribute: str) -> bool:
     """Whether a class gives its objects an attribute, or its part has it."""
-    return bool(re.search(rf"(?m)\bself\.{attribute}\b(?:: [^=\n]+)? = ", inspect.getsource(owner)))
+    sets = re.compile(rf"\bself\.{attribute}\b(?:: [^=\n]+)? = ")
+    ours = [base for base in owner.__mro__ if is_ours(base.__module__)]
+    return any(sets.search(inspect.getsource(base)) for base in ours)
 
 
 def _is_command(name: str) -> bool:
@@ -341,21 +345,25 @@ def _is_command(name: str) -> bool:
 
 def table(system: str, file: str, rows: list[Row] | None = None) -> str:
     """The table of one file."""
-    lines = [f"| {file} | | everhold | shown by |", "|---|---|---|---|"]
+    lines = [f"| in {file} | | everhold | shown by |", "|---|---|---|---|"]
     for row in load_rows() if rows is None else rows:
         if (row.system, row.file) == (system, file):
             shown = "<br>".join(f"`{test}`" for test in row.shown_by) or row.reason
             names = "<br>".join(f"`{name}`" for name in row.everhold)
-            words = f"{names}<br>{row.note}" if names and row.note else names or row.note
-            lines.append(f"| `{row.item}` | {row.kind} | {words or 'none'} | {shown} |")
+            words = "<br>".join(filter(None, (names, row.note))) or "none"
+            lines.append(f"| <code>{row.item}</code> | {row.kind} | {words} | {shown} |")
     return "\n".join(lines)
 
 
 def count() -> str:
-    """How many rows are shown, and how many have a reason instead."""
+    """How many rows are shown by a test, and how many have a reason instead."""
     rows = load_rows()
     shown = sum(bool(row.shown_by) for row in rows)
-    return f"{len(rows)} rows: {shown} are shown by a test, {len(rows) - shown} have a reason."
+    later = sum(row.reason.startswith("not yet") for row in rows)
+    return (
+        f"{len(rows)} rows: {shown} are shown by a test, {later} are not yet there, and"
+        f" {len(rows) - shown - later} have another reason."
+    )
 
 
 def tests(rows: list[Row] | None = None) -> Mapping[str, None]:

@@ -146,7 +146,7 @@ def test_a_plugin_adds_messages_to_the_graph(everhold):
             return AddMessages(["By the way.", {"role": "system", "content": "Mind the gap."}])
 
     agent = Agent(plugins=[Adding()], name="<locals>.adding")
-    session, model = begin(everhold, agent, "ok")
+    session, _model = begin(everhold, agent, "ok")
     session.send("one")
     assert [(node.role, extract_text(node.content)) for node in session.history()] == [
         ("user", "one"),
@@ -163,7 +163,7 @@ def test_compaction_opens_a_frame_and_keeps_the_one_before(everhold):
     """One frame is current, what came before is readable, and the model sees the beginning only."""
     session, model = begin(everhold, short, "Hi.", "Bye.")
     session.send("Hello.")
-    assert session.compact("Quickly.")
+    assert session.compact("Quickly.").frame
     frames = session.frames()
     assert [(one.reason, one.previous) for one in frames] == [
         ("initial", None),
@@ -178,9 +178,10 @@ def test_compaction_opens_a_frame_and_keeps_the_one_before(everhold):
 def test_without_anybody_who_compacts_nothing_changes(everhold):
     session, _ = begin(everhold, bare, "Hi.")
     session.send("Hello.")
-    assert session.compact() is False
+    opened = session.compact()
+    assert isinstance(opened, FrameOpened) and opened.frame is None and "no plugin" in opened.why
     assert [frame.id for frame in session.frames()] == ["initial"]
-    assert session.turns()[1].outcome == FrameOpened("compaction")
+    assert session.turns()[1].outcome == opened
 
 
 def test_the_first_compactor_by_priority_wins(everhold):
@@ -201,7 +202,7 @@ def test_the_first_compactor_by_priority_wins(everhold):
     ]
     session, _ = begin(everhold, Agent(plugins=plugins, name="<locals>.ranked"), "Hi.")
     session.send("Hello.")
-    assert session.compact()
+    assert session.compact().frame
     assert words(session.messages()) == ["High."] and asked == ["none", "high"]
 
 

@@ -375,7 +375,8 @@ def test_tools_are_refreshed_by_command(speaking, lines):
 def test_a_conversation_is_compacted_by_command(quiet):
     session = quiet.session(plain, "compact")
     receipt = session.command("compact", key="c")
-    assert session.turn(receipt.item.id).outcome == FrameOpened("compaction", None)
+    opened = session.turn(receipt.item.id).outcome
+    assert isinstance(opened, FrameOpened) and (opened.reason, opened.frame) == ("compaction", None)
 
 
 def test_a_turn_is_cancelled_at_once_by_command(quiet):

@@ -308,7 +308,7 @@ def test_policies_deny_and_confirm(everhold):
 
 
 def test_a_long_result_is_shown_in_part_and_kept_whole(everhold):
-    session, _, model = talk(everhold, worker, use("long"))
+    session, _, _model = talk(everhold, worker, use("long"))
     (shown,) = told(session.history())
     (kept,) = everhold.runtime.attachments(session.id)
     assert shown.startswith("line 0\nline 1\nline 2\n[Truncated to the first")

@@ -17,6 +17,7 @@ from everhold.agents import (
 from everhold.errors import (
     AnswerConflict,
     BadArguments,
+    InputTooLarge,
     KeyConflict,
     KeyDeleted,
     QueryClosed,
@@ -292,3 +293,14 @@ async def test_usage_is_summed_over_sessions():
             await (await runtime.session(plain, name)).send("Go.")
         (row,) = await runtime.usage()
         assert row.llm_calls == 2
+
+
+def test_an_input_above_the_limit_is_refused(everhold):
+    """It reaches neither the model nor the store."""
+    session = everhold.runtime.session(plain, "large")
+    with pytest.raises(InputTooLarge) as refused:
+        session.send("x" * 3_000_000)
+    assert refused.value.code == "input_too_large" and refused.value.size >= 3_000_000
+    with pytest.raises(InputTooLarge):
+        session.enqueue("x" * 3_000_000)
+    assert session.turns() == [] and session.intake(all=True) == []
