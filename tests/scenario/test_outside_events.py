@@ -99,7 +99,8 @@ async def test_after_any_fact_the_rest_follows_exactly_once_in_any_process(tmp_p
 async def test_a_cursor_that_makes_no_sense_or_is_of_another_session_is_refused():
     async with everhold.open("memory://", llm=forecasts) as runtime:
         session = await runtime.session(watcher, "chat")
-        cursor = next(event async for event in session.stream("How is Paris?")).cursor
+        whole = [event async for event in session.stream("How is Paris?")]
+        cursor = whole[0].cursor
         other = await runtime.session(watcher, "other")
         for handle, wrong in ((session, "nonsense"), (other, cursor)):
             with pytest.raises(BadArguments):

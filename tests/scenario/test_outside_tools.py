@@ -1,8 +1,9 @@
 """What a model is offered and what comes of its calls, through the public API."""
 
+import msgspec
 import pytest
 
-from everhold import Agent, Answer, Usage, tool
+from everhold import Agent, Answer, Plugin, Usage, tool
 from everhold.agents import (
     Attachment,
     Image,
@@ -11,13 +12,14 @@ from everhold.agents import (
     OfferedTool,
     Text,
     ToolContext,
+    ToolState,
     TurnFailed,
     Window,
     extract_text,
     read_attachment,
 )
-from everhold.errors import BadArguments, ToolClash, UnknownAttachment
-from everhold.hooks import Confirm, Deny
+from everhold.errors import BadArguments, StaleTools, ToolClash, UnknownAttachment
+from everhold.hooks import Confirm, Deny, SetOptions
 from tests.scenario.talk import told, use, uses
 
 RAN = []
@@ -109,6 +111,12 @@ async def ask(context: ToolContext, what: str) -> str:
     return await context.llm(f"What is {what}?", system="You know.", model="local:small")
 
 
+@tool(read_only=True)
+def shout() -> str:
+    """Shout."""
+    return "hey"
+
+
 digger = Agent(tools=[look, dig], extra_tools=[fly, dig_deep], name="outside_digger")
 worker = Agent(
     tools=[look, fails, flaky, order, drawing, long, draw, knock, ask, read_attachment],
@@ -158,19 +166,96 @@ def test_an_agent_without_tools_offers_none(everhold):
     assert (model.tools, turn.text) == ([{}], "Done.")
 
 
-def test_what_was_offered_is_kept_with_a_generation_for_each_change(everhold):
-    """A tool that is gone is an orphan; the generation counts changes only."""
+def test_what_is_offered_is_kept_with_a_generation_for_each_change(everhold):
+    """The generation counts changes of the tools; prompts and options of a turn are none."""
     session, _, _ = talk(everhold, digger)
     before = session.stored(fresh=True).tools
-    session.send("Again.")
+    session.send("Again.", options={"tools": {"hidden": ["dig"]}})
     assert session.stored(fresh=True).tools == before
-    session.send("Hide.", options={"tools": {"hidden": ["dig"]}})
+    view = session.change_tools(hide=["dig"], generation=before.generation)
     after = session.stored(fresh=True).tools
-    assert (before.generation, after.generation) == (1, 2)
-    assert {one.manifest.name: one.source for one in after.entries} == {
-        "look": "offered",
-        "dig": None,
-    }
+    assert (before.generation, after.generation, view.generation) == (1, 2, 2)
+    assert {one.manifest.name for one in after.entries} >= {"look", "dig"}
+
+
+def test_the_tools_are_shown_as_json_for_user_interfaces(everhold):
+    """Each with its schemas, its source, whether it is offered, and why not."""
+    _, _, _ = talk(everhold, digger, name="other")
+    session = everhold.runtime.session(digger, "chat")
+    view = session.tools()
+    assert (view.names, view.generation, view.orphans) == (["look", "dig"], 1, [])
+    assert [(one.name, one.tools) for one in view.sources] == [("agent", 2), ("extra", 2)]
+    shown = msgspec.json.decode(view.json())["tools"]
+    assert (shown[0]["name"], shown[0]["description"]) == ("look", "Look something up.")
+    assert shown[0]["input_schema"]["required"] == ["what"] and shown[0]["state"] == "offered"
+    session.change_tools(hide=["look"])
+    hidden = session.tools().tool("look")
+    assert hidden.state is ToolState.HIDDEN and hidden.why == "the host hides it"
+    assert session.tools().fingerprint != view.fingerprint
+
+
+def test_tools_are_added_replaced_hidden_removed_and_restored_at_run_time(everhold):
+    """Also ones that the agent does not declare; in every process, and in forks."""
+    session, _, model = talk(everhold, digger)
+    session.change_tools(add=[shout])
+    session.send("Shout.")
+    assert list(model.tools[-1]) == ["look", "dig", "shout"]
+    session.change_tools(replace=[dig_deep], remove=["look"])
+    model.lines = [use("dig"), use("shout"), "Done."]
+    session.send("Dig.")
+    assert told(session.history()) == ["dug deep", "hey"]
+    everhold.restart()
+    assert session.fork().tools().names == session.tools().names == ["dig", "shout"]
+    session.change_tools(restore=["look", "dig"])
+    session.send("As before.")
+    assert list(model.tools[-1]) == ["look", "dig", "shout"]
+    with pytest.raises(BadArguments, match="there is no tool 'nobody'"):
+        session.change_tools(hide=["nobody"])
+
+
+def test_a_change_of_tools_is_refused_if_another_was_quicker(everhold):
+    session, _, _ = talk(everhold, digger)
+    seen = session.tools().generation
+    session.change_tools(hide=["dig"], generation=seen)
+    with pytest.raises(StaleTools) as refused:
+        session.change_tools(hide=["look"], generation=seen)
+    assert (refused.value.seen, refused.value.present) == (1, 2)
+    assert session.tools().names == ["look"]
+
+
+def test_an_overlay_adds_texts_to_the_prompt_and_events_that_may_be_told(everhold):
+    """For a turn, or until it is changed; what was added can be read back."""
+    texts = {"contributions": [{"slot": "guidance", "content": "Dig gently."}], "events": ["rain"]}
+    session, _, model = talk(everhold, digger, options={"tools": texts})
+    assert "Dig gently." in model.systems[0] and "rain" in model.systems[0]
+    session.send("Again.")
+    assert "Dig gently." not in model.systems[1]
+    session.configure({"tools": texts})
+    session.send("Once more.")
+    assert "Dig gently." in model.systems[2]
+    assert session.options()["tools"]["contributions"][0]["content"] == "Dig gently."
+
+
+def test_a_plugin_changes_the_tools_of_one_model_call(everhold):
+    class Hiding(Plugin):
+        name = "hiding"
+
+        def before_model_call(self, moment):
+            return SetOptions({"tools": {"hidden": ["dig"]}}) if moment.round == 1 else None
+
+    agent = Agent(tools=[look, dig], plugins=[Hiding()], name="<locals>.hiding")
+    _, _, model = talk(everhold, agent, use("look", what="x"))
+    assert [list(one) for one in model.tools] == [["look"], ["look", "dig"]]
+
+
+def test_what_a_source_no_longer_offers_is_an_orphan(everhold):
+    everhold.checks = False  # the source is another one afterwards
+    source = Source("one", "two")
+    session, _, _ = talk(everhold, Agent(tools=[source], name="<locals>.orphans"))
+    source.names = ("one",)
+    session.send("Again.")
+    view = session.tools()
+    assert (view.names, view.orphans) == (["one"], ["two"])
 
 
 def test_a_hidden_tool_is_simply_absent(everhold):
