@@ -171,6 +171,7 @@ class BlockingSession(BlockingConversation):
         wait: float | None = None,
         options: Mapping[str, JSON] | None = None,
         busy: str = ...,
+        after: str | int | None = ...,
     ) -> Turn:
         """Send an input, and return when its turn settles or waits for an answer from outside."""
     def stream(self, content: InputContent, *, id: str | None = None) -> Iterator[Event]:
@@ -567,7 +568,18 @@ class BlockingRuntime:
     ) -> Status:
         """Give the result of a call that finishes later, by its idempotency key; see `Later`."""
     def session(
-        self, agent: Agent, id: str, *, residency: str = "all", again: bool = False
+        self,
+        agent: Agent,
+        id: str,
+        *,
+        options: Mapping[str, JSON] | None = None,
+        plugin_options: Mapping[str, JSON] | None = None,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        budget: Budget | Mapping[str, int] | None = None,
+        residency: str = "all",
+        again: bool = False,
     ) -> BlockingSession:
         """The conversation with this id. Starts one with `agent` if it does not exist."""
     def conversation(self, session: SessionRef, *, residency: str = "all") -> BlockingConversation:

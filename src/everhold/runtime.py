@@ -513,15 +513,42 @@ class Runtime:
     # ---- converse
 
     async def session(
-        self, agent: Agent, id: str, *, residency: str = "all", again: bool = False
+        self,
+        agent: Agent,
+        id: str,
+        *,
+        options: Mapping[str, JSON] | None = None,
+        plugin_options: Mapping[str, JSON] | None = None,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        budget: Budget | Mapping[str, int] | None = None,
+        residency: str = "all",
+        again: bool = False,
     ) -> AgentSession:
         """The conversation with this id. Starts one with `agent` if it does not exist.
+
+        It starts with these `options` over those of the agent. `plugin_options` are by the name of
+        a plugin, whose hooks get them as `moment.plugin_options`. A conversation that was started
+        with other ones raises `KeyConflict`; `configure` changes options later. Title, labels,
+        metadata and budget are those of a new conversation, too.
 
         The id of a deleted conversation raises `KeyDeleted`; with `again`, a new one is started.
         `residency="path"` keeps only the nodes on the path to the leaf in memory; others are read
         on demand.
         """
-        return await self._conversations.open(agent, id, residency, again=again)
+        return await self._conversations.open(
+            agent,
+            id,
+            residency,
+            options=options,
+            plugin_options=plugin_options,
+            title=title,
+            labels=labels,
+            metadata=metadata,
+            budget=budget,
+            again=again,
+        )
 
     async def conversation(
         self, session: SessionRef, *, residency: str = "all"

@@ -101,9 +101,14 @@ class Agent(Program[..., Any]):
             register_program(self)
 
     async def _held(
-        self, ctx: AgentContext, task: str | None = None, within: dict[str, Any] | None = None
+        self,
+        ctx: AgentContext,
+        task: str | None = None,
+        within: dict[str, Any] | None = None,
+        options: dict[str, Any] | None = None,
+        plugin_options: dict[str, Any] | None = None,
     ) -> Any:
-        loop = AgentLoop(ctx, resolve_agent(self, within))
+        loop = AgentLoop(ctx, resolve_agent(self, within), options, plugin_options)
         return await loop.serve() if task is None else await loop.once(task)
 
     # ---- how other processes load it

@@ -5,6 +5,7 @@ serves running tools.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -12,8 +13,9 @@ import msgspec
 from everhold.agents.agent import Agent
 from everhold.agents.conversation_handle import ConversationHandle
 from everhold.agents.events import LiveBuffers
+from everhold.agents.model_calls import check_options
 from everhold.agents.session import AgentSession
-from everhold.core.codec import JSON
+from everhold.core.codec import JSON, is_same_json, to_plain
 from everhold.core.query import Kind, Query, QueryId
 from everhold.core.session import Birth
 from everhold.core.status import Status
@@ -23,7 +25,14 @@ from everhold.engine.arguments import check_seconds_arg
 from everhold.engine.engine import Engine
 from everhold.engine.journal_reader import index_queries
 from everhold.engine.session_lookup import resolve_session_id
-from everhold.errors import BadArguments, EverholdError, NotAllowed, UnknownQuery, UnknownSession
+from everhold.errors import (
+    BadArguments,
+    EverholdError,
+    KeyConflict,
+    NotAllowed,
+    UnknownQuery,
+    UnknownSession,
+)
 from everhold.packages.catalog import KnownPrograms
 from everhold.ports.program import Call, ForkVerb, StartVerb
 from everhold.ports.store import SessionFilter
@@ -46,16 +55,39 @@ class Conversations:
         self._buffers = LiveBuffers()
 
     async def open(
-        self, agent: Agent, id: str, residency: str, *, again: bool = False
+        self,
+        agent: Agent,
+        id: str,
+        residency: str,
+        *,
+        options: Mapping[str, JSON] | None = None,
+        plugin_options: Mapping[str, JSON] | None = None,
+        again: bool = False,
+        **birth: Any,
     ) -> AgentSession:
         """Open the conversation of an agent with this id; see `Runtime.session`."""
         if not isinstance(agent, Agent):
             raise BadArguments(
                 "session", f"{agent!r} is not an Agent; start a program with runtime.start()"
             )
-        known = await self._known(agent, id)
+        given: dict[str, JSON] = {}
+        if options is not None:
+            given["options"] = check_options(options)
+        if plugin_options is not None:
+            given["plugin_options"] = _check_plugin_options(agent, plugin_options)
+        known = await self._known(agent, id, given)
         if known is None:
-            known = (await self._start(agent(), key=id, wait=0, again=again)).session_id
+            try:
+                status = await self._start(agent(**given), key=id, wait=0, again=again, **birth)
+                known = status.session_id
+            except KeyConflict as conflict:
+                if conflict.what != "arguments":
+                    raise
+                # it was started with options: not naming them again is no conflict
+                record = await self._engine.store.load(conflict.session_id, since=-1)
+                if record.birth.args.get("task") is not None:
+                    raise
+                known = self._adopt(agent, id, record.birth, given)
         # the session may have waited for a process that has the agent
         self._engine.sessions.send(known)
         return AgentSession(self._engine, self._buffers, self._fork, agent, known, residency)
@@ -64,7 +96,7 @@ class Conversations:
         """Open a conversation without its agent; see `Runtime.conversation`."""
         return await ConversationHandle.open(self._engine, self._buffers, session_id, residency)
 
-    async def _known(self, agent: Agent, id: str) -> str | None:
+    async def _known(self, agent: Agent, id: str, given: dict[str, JSON]) -> str | None:
         """The session id, if `id` is a session id and not a key; a fork has no key."""
         store = self._engine.store
         if not id.startswith("s-") or await store.find(id) is not None:
@@ -77,9 +109,18 @@ class Conversations:
             raise BadArguments(
                 "session", f"{id!r} is a session of {record.birth.program}, not of {agent.ref}"
             )
+        return self._adopt(agent, id, record.birth, given)
+
+    def _adopt(self, agent: Agent, id: str, birth: Birth, given: dict[str, JSON]) -> str:
+        """Open a session that exists; raises `KeyConflict` if it was started with other options
+        than `given`.
+        """
+        same = all(is_same_json(birth.args.get(name), value) for name, value in given.items())
+        if not same:
+            raise KeyConflict(id, birth.id, "arguments")
         self._programs.add(agent)
-        self._engine.policy.ask(record.birth)
-        return record.birth.id
+        self._engine.policy.ask(birth)
+        return birth.id
 
     def is_agent(self, birth: Birth) -> bool:
         """Whether a session is a conversation, as far as this process can load its program."""
@@ -106,6 +147,23 @@ async def find_later_call(engine: Engine, session_id: str, key: str) -> QueryId:
             if not record.effects:
                 raise UnknownQuery(session_id, key)
             await asyncio.wait([changed], timeout=LATER_CALL_POLL)
+
+
+def _check_plugin_options(agent: Agent, given: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Options by plugin, as plain JSON; raises `BadArguments` for a plugin that the agent does not
+    have.
+    """
+    found: dict[str, JSON] = to_plain(dict(given), "plugin_options")
+    names = [plugin.name for plugin in agent.plugins]
+    for name, options in found.items():
+        if name not in names:
+            raise BadArguments(
+                "plugin_options",
+                f"the agent has no plugin {name!r}; its plugins: {', '.join(names) or 'none'}",
+            )
+        if not isinstance(options, dict):
+            raise BadArguments("plugin_options", f"the options of {name!r} must be an object")
+    return found
 
 
 #: The label of a session that a call of another session started.

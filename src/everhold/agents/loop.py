@@ -37,7 +37,15 @@ from everhold.agents.tool_selection import SourcedTools, ask_missing
 from everhold.agents.turn import StopTurn, TurnRunner
 from everhold.core.codec import JSON
 from everhold.core.conversation import extract_inputs
-from everhold.core.graph import Graph, Node, NodeKind, extract_text, parse_nodes, to_blocks
+from everhold.core.graph import (
+    INITIAL_FRAME,
+    Graph,
+    Node,
+    NodeKind,
+    extract_text,
+    parse_nodes,
+    to_blocks,
+)
 from everhold.core.intake import INPUT
 from everhold.core.ledger import Ledger
 from everhold.core.message import Role
@@ -87,9 +95,17 @@ DEFAULT_AGENT_FACTS: Final = {"hooks": [], "max_turns": 12}
 class AgentLoop:
     """The loop of one conversation."""
 
-    def __init__(self, ctx: AgentContext, agent: AgentDefinition) -> None:
+    def __init__(
+        self,
+        ctx: AgentContext,
+        agent: AgentDefinition,
+        options: dict[str, JSON] | None = None,
+        plugin_options: dict[str, JSON] | None = None,
+    ) -> None:
         self.ctx = ctx
         self.agent = agent
+        self.first_options = options or {}  # given when the session was started
+        self.plugin_options = plugin_options or {}  # the same, by plugin
         self.graph = Graph()
         self.plugged = PluginHost(agent.plugins)
         self.hooks: list[str] = []  # hooks that are called in this turn
@@ -118,6 +134,7 @@ class AgentLoop:
         self.toolbox.given_environment = lambda: self.effective.get(ENVIRONMENT)
         self.toolbox.moment = self.moment
         self.options = FrameOptions()
+        self.options.set(INITIAL_FRAME, self.first_options)
         self.turn = 0
         self.rounds = 0
         self.started = 0.0
@@ -179,17 +196,18 @@ class AgentLoop:
             await self.open()
         except EverholdError as error:
             self.ctx.log(f"{error}; the next turn tries again", "warn")
+            self.ctx.fact("options", self.first_options, {})
 
     async def open(self) -> None:
         """Let plugins set options, once per session. Options that were set since then stay."""
         if self._opened:
             return
-        given: dict[str, JSON] = {}
+        given = self.first_options
         for _, _, one in await self.decide("before_session"):
             if isinstance(one, SetOptions):
                 given = merge_options(given, one.options)
         first: Any = self.ctx.fact("options", given, {})
-        if not self.options.of(self.graph.frame.id):
+        if self.options.of(self.graph.frame.id) == self.first_options:
             self.options.set(self.graph.frame.id, first)
         self._opened = True
 
@@ -500,6 +518,7 @@ class AgentLoop:
             in_program=in_program,
             instructions=self.instructions,
             decides=decides,
+            plugin_options=self.plugin_options,
             turn_values=self.effects.turn_values,
             nodes=self.graph.custom,
             environment=self.environment,

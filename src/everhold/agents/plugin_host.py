@@ -195,7 +195,9 @@ class DirectiveFold:
     ) -> list[Any]:
         self._writes.pop((plugin.name, about), None)
         before = self.writes
-        moment = self._moment.apart(before, self._said.get(plugin.name, ()), options, plugin.roles)
+        answers = self._said.get(plugin.name, ())
+        own = self._moment.of_plugin(plugin.name)
+        moment = own.apart(before, answers, options, plugin.roles)
         said = await call_hook(plugin, self._hook, moment, arguments)
         self._writes[plugin.name, about] = (moment.writes or [])[len(before) :]
         return [decode_directive(encode_directive(one)) for one in said]
@@ -389,9 +391,10 @@ class PluginHost:
         return functools.partial(self._tell, hook, arguments)
 
     async def _tell(self, hook: str, arguments: tuple[Any, ...]) -> None:
+        moment, *rest = arguments
         for plugin in self.those(hook):
             try:
-                done = getattr(plugin, hook)(*arguments)
+                done = getattr(plugin, hook)(moment.of_plugin(plugin.name), *rest)
                 if inspect.isawaitable(done):
                     await done
             except Exception:

@@ -86,11 +86,12 @@ from everhold.core.turn import (
     TurnFailed,
     TurnOutcome,
 )
-from everhold.engine.arguments import check_seconds_arg, parse_by_arg
+from everhold.engine.arguments import UNSET, check_seconds_arg, parse_by_arg
 from everhold.engine.engine import Engine
 from everhold.errors import (
     BadArguments,
     KeyConflict,
+    Outdated,
     SessionBusy,
     SessionEnded,
     StaleTools,
@@ -165,6 +166,7 @@ class AgentSession(ConversationHandle):
         wait: float | None = None,
         options: Mapping[str, JSON] | None = None,
         busy: str = BusyPolicy.QUEUE,
+        after: str | int | None = UNSET,
     ) -> Turn:
         """Send an input, and return when its turn settles or waits for an answer from outside.
 
@@ -174,6 +176,10 @@ class AgentSession(ConversationHandle):
         turn (and raises `TurnWaiting` while a person is asked), "reject" raises `SessionBusy`,
         "steer" adds the input to the running turn, "fork" sends it to a fork made at the last
         settled turn; the result then names the fork.
+
+        With `after`, the input is accepted only if the conversation has not moved on: its leaf is
+        this node (None: it is empty), or the session is at this `revision`. Otherwise, and during
+        a turn, raises `Outdated`.
         """
         check_seconds_arg("wait", wait)
         said = self._kept(content)
@@ -181,6 +187,11 @@ class AgentSession(ConversationHandle):
         if id is not None and await self._was_said(id, said):
             return await self.turn(id, wait=wait)
         input_id = id or _new()
+        if after is not UNSET:
+            if policy is not BusyPolicy.QUEUE:
+                raise BadArguments("send", "after= and busy= exclude each other")
+            await self._say_after(after, input_id, said, options)
+            return await self._ended(input_id, self._reading, wait, said=True)
         if (
             policy is BusyPolicy.FORK
             and id is not None
@@ -216,7 +227,8 @@ class AgentSession(ConversationHandle):
             known = self._reading.settled(input_id)
             if known is not None and self._reading.steps[known.turn] < watch.at:
                 self._same(input_id, said)
-                yield Event(EventKind.SETTLED, watch.cursor, turn=known.turn, settled=known)
+                receipt = copy_receipt(known)
+                yield Event(EventKind.SETTLED, watch.cursor, turn=known.turn, settled=receipt)
                 return
         async with aclosing(self._until(input_id, watch.further())) as events:
             async for event in events:
@@ -742,6 +754,44 @@ class AgentSession(ConversationHandle):
         return await self._engine.hand(
             self.id, {"id": input_id, "content": compact_blocks(said), **more}
         )
+
+    async def _say_after(
+        self,
+        after: str | int | None,
+        input_id: str,
+        said: list[JSON],
+        options: Mapping[str, JSON] | None,
+    ) -> None:
+        """Hand an input to the program if the conversation is still at a node or revision; raises
+        `Outdated`.
+        """
+        body: dict[str, JSON] = {"id": input_id, "content": compact_blocks(said)}
+        if options:
+            body["options"] = self._options(options)
+        while True:
+            await self._require_at(after)
+            try:
+                if await self._engine.hand(self.id, body, self._reading.revision):
+                    return
+            except Outdated:
+                continue  # something was committed just now; it may not have moved the conversation
+            await self._require_at(after)
+            raise Outdated(f"conversation {self.id!r}", after, "input", "queued")
+
+    async def _require_at(self, after: str | int | None) -> None:
+        """Raise `Outdated` if the conversation is not at this node or revision, or runs a turn."""
+        await self._reading.refresh()
+        where = f"conversation {self.id!r}"
+        revision = self._reading.revision
+        if isinstance(after, int) and not isinstance(after, bool):
+            if revision != after:
+                raise Outdated(where, after, revision)
+        elif after is not None and not isinstance(after, str):
+            raise BadArguments("send", f"after={after!r:.100} must be a node id or a revision")
+        elif (leaf := self._reading.told.graph.leaf) != after:
+            raise Outdated(where, after, leaf, "node")
+        if self._reading.under_way is not None:
+            raise Outdated(where, after, self._reading.under_way, "the running turn")
 
     async def _say_meanwhile(
         self, busy: BusyPolicy, input_id: str, said: list[JSON], options: Mapping[str, JSON] | None

@@ -77,6 +77,7 @@ from everhold.errors import (
     KeyConflict,
     KeyDeleted,
     NoOpenQuery,
+    Outdated,
     Overtaken,
     SessionEnded,
     StillNeeded,
@@ -526,16 +527,23 @@ class Engine:
         except (_Keep, *PROGRAM_ABSENT_ERRORS):
             return None, await self.acceptance.signal(session_id, signal)
 
-    async def hand(self, session_id: str, said: dict[str, JSON]) -> bool:
+    async def hand(
+        self, session_id: str, said: dict[str, JSON], revision: int | None = None
+    ) -> bool:
         """Deliver an input to an agent if no turn runs and its intake is empty. Returns whether it
-        was delivered.
+        was delivered. Raises `Outdated` if the session is not at this revision.
         """
         require_input_fits(said.get("content"), self.max_input)
-        return await self.shielded.run(self._hand(session_id, said))
+        return await self.shielded.run(self._hand(session_id, said, revision))
 
-    async def _hand(self, session_id: str, said: dict[str, JSON]) -> bool:
+    async def _hand(self, session_id: str, said: dict[str, JSON], revision: int | None) -> bool:
+        async def act(live: LiveSession) -> bool:
+            if revision is not None and live.head.revision != revision:
+                raise Outdated(f"session {session_id!r}", revision, live.head.revision)
+            return await self.moves.hand(live, said)
+
         try:
-            return await self._moving(session_id, lambda live: self.moves.hand(live, said))
+            return await self._moving(session_id, act)
         except _Ended as ended:
             raise SessionEnded(session_id, ended.record.head.state, "sent anything") from None
         except PROGRAM_ABSENT_ERRORS:

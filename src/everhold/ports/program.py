@@ -32,6 +32,7 @@ from typing import (
     runtime_checkable,
 )
 
+from everhold.core.budget import Budget
 from everhold.core.codec import JSON
 from everhold.core.journal import Delivery, DeliveryNotes, ProgramReply, Restart
 from everhold.core.ledger import Ledger
@@ -405,6 +406,8 @@ class StartVerb(Protocol):
         key: str | None = None,
         title: str = "",
         labels: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        budget: Budget | Mapping[str, int] | None = None,
         wait: float | None = None,
         again: bool = False,
     ) -> Status: ...

@@ -307,6 +307,7 @@ class Moment:
         instructions: str = "",
         said: tuple[JSON, ...] = (),
         decides: bool = False,
+        plugin_options: dict[str, JSON] | None = None,
         turn_values: dict[str, JSON] | None = None,
         nodes: Callable[[str | None], list[Node]] = lambda type: [],
         environment: ProcessEnvironment = NO_ENVIRONMENT,
@@ -335,6 +336,8 @@ class Moment:
         self.in_program = in_program
         self.instructions = instructions  #: instructions of the caller, for a compaction
         self.said = said  #: answers to `Ask`
+        #: options that the session was started with: in a hook, those for this plugin
+        self.plugin_options = plugin_options or {}
         self.writes: list[StateWrite] | None = [] if decides else None
         #: durable values: read now, written with the decision of a `before_*` hook
         self.state = ToolValues(self.writes)
@@ -348,6 +351,12 @@ class Moment:
         self._turn_values = turn_values or {}
         self._nodes = nodes
         self._extensions = extensions
+
+    def of_plugin(self, name: str) -> Moment:
+        """A copy for one plugin, with its own options."""
+        found = copy.copy(self)
+        found.plugin_options = to_plain(self.plugin_options.get(name) or {}, "plugin options")
+        return found
 
     def apart(
         self,
