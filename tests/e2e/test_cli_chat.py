@@ -207,6 +207,42 @@ def test_a_turn_is_stopped_while_the_model_is_asked(shop):
     assert person.leaves() == 0
 
 
+@pytest.mark.filterwarnings("ignore:.*use of forkpty.*:DeprecationWarning")
+def test_what_a_program_prints_is_shown(shop):
+    """A program that the model wrote, between its tool calls; with no control characters."""
+    (shop / "shop.py").write_text(
+        "import everhold\nfrom everhold.agents import Lua\nsupport = everhold.Agent(code=Lua())\n"
+    )
+    code = "print('six by seven') print('\\27[2J' .. 6 * 7)"
+    lines = [{"tool_calls": [{"name": "lua", "input": {"code": code}}]}, "It is 42."]
+    person = Person(shop, lines, "support", "--session", "p")
+    person.sees("> ").types("Count.")
+    person.sees("six by seven\r\n").sees("[^\x1b]\\[2J42\r\n").sees("It is 42.").sees("> $")
+    assert person.types("/quit").leaves() == 0
+
+
+def test_an_input_above_the_limit_is_refused(shop):
+    """In a chat, and sent or queued with a command; each with the code of a wrong call."""
+    (shop / "everhold.toml").write_text(
+        'database = "app.db"\nprograms = ["shop.py"]\nmax_input = "1kB"\n'
+    )
+    long = "x" * 1001
+    done = piped(shop, ["Hello?", long], ["Hi."], "support", "--session", "a")
+    assert done.returncode == 2 and done.stdout == "Hi.\n"
+    assert "the input has 1,001 bytes; the limit is 1,000" in done.stderr
+    for more in ((), ("--no-wait",)):
+        sent = subprocess.run(
+            [sys.executable, "-m", "everhold", "send", "a", "-", *more, "--json"],
+            cwd=shop,
+            input=long,
+            capture_output=True,
+            text=True,
+            timeout=250,
+        )
+        assert sent.returncode == 2
+        assert json.loads(sent.stdout or sent.stderr)["code"] == "input_too_large"
+
+
 def test_where_no_model_answers_it_says_so(shop):
     """With what to give, and how to answer in its place, in the database that was named."""
     made = [sys.executable, "-m", "everhold", "chat", "support", "--session", "g", "-d", "my.db"]

@@ -89,3 +89,13 @@ async def test_a_host_is_the_model_of_an_agent_from_task_to_result():
         assert "(result: refunded 7)" in prompt_of(told)
         told = await answer("Your money is on its way.")
         assert (told["status"], told["result"]) == ("completed", "Your money is on its way.")
+
+
+async def test_a_task_above_the_limit_is_refused(tmp_path):
+    """Before a session is started."""
+    (tmp_path / "everhold.toml").write_text(
+        'database = "app.db"\nprograms = ["shop.py"]\nmax_input = "1kB"\n'
+    )
+    async with opened() as host:
+        told = await host.call("run", program="support", args={"task": "x" * 1001})
+        assert "the input has 1,001 bytes; the limit is 1,000" in json.dumps(told)
