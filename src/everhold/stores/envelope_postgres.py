@@ -19,7 +19,7 @@ from everhold.stores.postgres.connection import PgConnection, PostgresConnection
 #: The lock that fluers takes while it creates its table: creating it twice at once would fail.
 _CREATION_LOCK: Final = 0x666C7565
 #: Seconds for which an operation is retried on a new connection.
-_PATIENCE: Final = 30.0
+_PATIENCE: Final = 10.0
 _NO_TABLE: Final = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
 #: Error classes of text that jsonb cannot hold, such as \u0000.
 _REFUSED_JSON: Final = "22"
