@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
 from everhold import runtime as _async
-from everhold.agents import AgentSession, ConversationHandle
+from everhold.agents import AgentSession, ConversationHandle, PluginHandle
 from everhold.agents.agent import Agent
 from everhold.agents.envelopes import Envelopes
 from everhold.archive.archive import Archive
@@ -147,6 +147,18 @@ class BlockingSession(BlockingConversation, of=AgentSession):
     @property
     def agent(self) -> Agent:
         return self._target.agent
+
+    def plugin(self, name: str) -> BlockingPlugin:
+        """One plugin of the conversation, for the operations that it declares."""
+        return BlockingPlugin(self._target.plugin(name), self._wait)
+
+
+class BlockingPlugin(Bridge, of=PluginHandle):
+    """`PluginHandle` for code that is not async. Made by `BlockingSession.plugin`."""
+
+    @property
+    def name(self) -> str:
+        return self._target.name
 
 
 class BlockingSchedules(Bridge, of=Schedules):

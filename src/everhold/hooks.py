@@ -26,8 +26,9 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, overload
 
 import msgspec
 
@@ -35,10 +36,17 @@ from everhold.core.codec import JSON
 from everhold.core.graph import Frame
 from everhold.core.message import ToolUse
 from everhold.core.query import Query, Usage
+from everhold.core.schema import decode_value_as, encode_value_as, parse_answer
 from everhold.core.tool import Confirm, Deny
 from everhold.core.turn import SettledTurn
-from everhold.errors import BadArguments, PluginFailed, UnknownPlugin
+from everhold.errors import AnswerRefused, BadArguments, BadValue, PluginFailed, UnknownPlugin
 from everhold.ports.entry_points import PLUGINS, list_entry_point_names, load_entry_point
+from everhold.ports.signature import (
+    build_parameter_schema,
+    get_parameters,
+    resolve_hints,
+    split_docstring,
+)
 from everhold.ports.tool_services import INJECTED_ROLES, Moment
 
 __all__ = [
@@ -56,12 +64,14 @@ __all__ = [
     "HookResult",
     "Moment",
     "NewFrame",
+    "Operation",
     "Plugin",
     "ReplaceInput",
     "ReplaceResult",
     "Reply",
     "SetOptions",
     "Show",
+    "operation",
 ]
 
 #: The slots of the prompt, in order.
@@ -299,6 +309,79 @@ class Plugin:
 
     def after_restore(self, moment: Moment) -> Any:
         """Called when a conversation from another process, or from earlier, first moves here."""
+
+
+# ---- operations for the host
+
+
+class Operation:
+    """A method of a plugin that the host may call: `session.plugin("name").call("operation")`."""
+
+    def __init__(self, function: Callable[..., Any], *, read_only: bool) -> None:
+        parameters = get_parameters(function)
+        if not parameters:
+            raise BadArguments("operation", f"{function.__qualname__} has no parameter for moment")
+        self.function = function
+        self.name = function.__name__
+        self.read_only = read_only
+        self.description = split_docstring(inspect.getdoc(function) or "")[0].strip()
+        self.schema = build_parameter_schema(function, parameters[0].name)
+        self._hints = resolve_hints(function)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else self.function.__get__(instance, owner)
+
+    def encode_input(self, arguments: Mapping[str, Any]) -> dict[str, JSON]:
+        """The arguments as plain JSON; raises `BadArguments` if they do not fit."""
+        given: dict[str, JSON] = {}
+        try:
+            for name, value in arguments.items():
+                hint = self._hints.get(name) if name in self.schema["properties"] else None
+                given[name] = encode_value_as(value, hint, name)
+            found: dict[str, JSON] = parse_answer(given, self.schema)
+        except (AnswerRefused, BadValue) as error:
+            raise BadArguments(self.name, str(error)) from None
+        return found
+
+    def decode_input(self, given: Mapping[str, JSON]) -> dict[str, Any]:
+        """The input as the method's types."""
+        return {
+            name: decode_value_as(value, self._hints.get(name, Any), name)
+            for name, value in given.items()
+        }
+
+    def encode_value(self, value: Any) -> JSON:
+        """The return value as plain JSON; raises `BadValue`."""
+        return encode_value_as(value, self._hints.get("return"), f"the value of {self.name}")
+
+    def decode_value(self, value: JSON) -> Any:
+        """The value as the method's return type."""
+        hint = self._hints.get("return")
+        return value if hint in (None, Any, type(None)) else decode_value_as(value, hint)
+
+
+@overload
+def operation(function: Callable[..., Any], /) -> Any: ...
+@overload
+def operation(*, read_only: bool = False) -> Callable[[Callable[..., Any]], Any]: ...
+def operation(function: Any = None, /, *, read_only: bool = False) -> Any:
+    """Let the host call a method of a plugin, whose first parameter is the moment.
+
+    It runs as a turn of its own, and may write values, emit events and add messages. With
+    `read_only=True` it runs at once in the host's process, and can change nothing.
+    """
+    if function is None:
+        return lambda given: Operation(given, read_only=read_only)
+    return Operation(function, read_only=read_only)
+
+
+def get_operations(plugin: Plugin) -> dict[str, Operation]:
+    """The operations that a plugin declares, by name."""
+    return {
+        name: member
+        for name, member in inspect.getmembers_static(type(plugin))
+        if isinstance(member, Operation)
+    }
 
 
 #: All hooks, in the order of this module.

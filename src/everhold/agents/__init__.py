@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from everhold.agents.events import EventKind as EventKind
     from everhold.agents.inputs import InputStage as InputStage
     from everhold.agents.inputs import InputStatus as InputStatus
+    from everhold.agents.plugin_operations import OperationInfo as OperationInfo
+    from everhold.agents.plugin_operations import PluginHandle as PluginHandle
     from everhold.agents.session import AgentSession as AgentSession
     from everhold.agents.session import InputContent as InputContent
     from everhold.agents.session import Turn as Turn
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from everhold.core.turn import FrameOpened as FrameOpened
     from everhold.core.turn import HandoverOutcome as HandoverOutcome
     from everhold.core.turn import MaxTurnsReached as MaxTurnsReached
+    from everhold.core.turn import OperationDone as OperationDone
     from everhold.core.turn import OptionsConfigured as OptionsConfigured
     from everhold.core.turn import SettledTurn as SettledTurn
     from everhold.core.turn import StateApplied as StateApplied
@@ -147,7 +150,10 @@ _HOMES = {
     "NodeKind": "core.graph",
     "NodeRef": "agents.conversation_reader",
     "OfferedTool": "ports.tool",
+    "OperationDone": "core.turn",
+    "OperationInfo": "agents.plugin_operations",
     "OptionsConfigured": "core.turn",
+    "PluginHandle": "agents.plugin_operations",
     "Policy": "agents.tool_calls",
     "ProcessEnvironment": "ports.process_environment",
     "ProcessResult": "ports.process_environment",

@@ -30,7 +30,13 @@ from everhold.agents.model_calls import (
     parse_model_reply,
     parse_prompt_layer,
 )
-from everhold.agents.plugin_host import Decision, GuardedContext, PluginHost, decode_decisions
+from everhold.agents.plugin_host import (
+    Decision,
+    GuardedContext,
+    PluginHost,
+    decode_decisions,
+    run_operation,
+)
 from everhold.agents.side_effects import SideEffects
 from everhold.agents.tool_calls import Toolbox
 from everhold.agents.tool_selection import SourcedTools, ask_missing
@@ -53,6 +59,7 @@ from everhold.core.query import ASKED_OUTSIDE, Kind, Query
 from everhold.core.tool_registry import ToolChange, ToolRegistryState
 from everhold.core.turn import (
     FrameOptions,
+    OperationDone,
     OptionsConfigured,
     SettledTurn,
     StateApplied,
@@ -85,6 +92,7 @@ CONVERSATION_COMMANDS: Final = frozenset(
         "refresh_tools",
         "change_tools",
         "execute",
+        "operate",
     }
 )
 
@@ -296,6 +304,8 @@ class AgentLoop:
                 return await self._settle(input_id, self._configure(given))
             case {"do": "apply"}:
                 return await self._settle(input_id, self._apply(given))
+            case {"do": "operate"}:
+                return await self._settle(input_id, self._operate(given))
             case {"do": "refresh_tools"}:
                 return await self._settle(input_id, self._refreshed())
             case {"do": "change_tools"}:
@@ -459,6 +469,19 @@ class AgentLoop:
         if wanted != before:
             self.tell("after_config", before, wanted)
         return OptionsConfigured(wanted, frame, everywhere)
+
+    async def _operate(self, given: dict[str, JSON]) -> TurnOutcome:
+        """Run an operation of a plugin, which the host called."""
+        plugin = str(given.get("plugin"))
+        operation = str(given.get("operation"))
+        asked = given.get("input") or {}
+        effect = functools.partial(
+            run_operation, self.plugged, self.moment(decides=True), plugin, operation, asked
+        )
+        name = f"operation:{plugin}.{operation}"
+        _, answer = await self.ctx.put(Kind.CALL, effect, name=name, args=asked)
+        await self._adopt(answer)
+        return OperationDone(plugin, operation, answer.get("value"))
 
     async def _apply(self, said: dict[str, JSON]) -> TurnOutcome:
         """Move to the state of another conversation: nodes after the last common one are added as a

@@ -34,7 +34,13 @@ from everhold.core.message import Role, ToolUse
 from everhold.core.query import Kind
 from everhold.core.tool import Confirm, Deny
 from everhold.core.turn import merge_options
-from everhold.errors import BadDirective, EverholdError, PluginFailed, UnsettledInput
+from everhold.errors import (
+    BadDirective,
+    EverholdError,
+    PluginFailed,
+    UnknownOperation,
+    UnsettledInput,
+)
 from everhold.hooks import (
     ALLOWED_DIRECTIVES,
     BY_PRIORITY,
@@ -46,12 +52,14 @@ from everhold.hooks import (
     Directive,
     Finish,
     Moment,
+    Operation,
     Plugin,
     ReplaceInput,
     ReplaceResult,
     Reply,
     SetOptions,
     apply_before_store,
+    get_operations,
     overrides_hook,
 )
 from everhold.ports.context import AgentContext
@@ -320,6 +328,13 @@ class PluginHost:
         self.fingerprint = self._noted = fingerprint_plugins(self.plugins)
         self.kept: dict[str, JSON] = {}
 
+    def find(self, name: str) -> Plugin:
+        """The plugin of this name; raises `UnknownOperation`."""
+        for plugin in self.plugins:
+            if plugin.name == name:
+                return plugin
+        raise UnknownOperation(name, "", sorted(plugin.name for plugin in self.plugins))
+
     @property
     def extensions(self) -> list[Any]:
         """The objects that the plugins offer, in order."""
@@ -490,6 +505,39 @@ def fingerprint_plugins(plugins: Sequence[Plugin]) -> str:
         for plugin in plugins
     )
     return f"{int.from_bytes(sha256(told).digest()[:8], 'little'):016x}"
+
+
+async def run_operation(
+    host: PluginHost, moment: Moment, plugin: str, operation: str, given: dict[str, JSON]
+) -> JSON:
+    """Run an operation inside the effect of its turn. Returns its value, what it asked for, and the
+    state of the plugins.
+    """
+    found = host.find(plugin)
+    known = get_operations(found).get(operation)
+    if known is None:
+        raise UnknownOperation(plugin, operation, sorted(get_operations(found)))
+    own = moment.apart((), roles=found.roles)
+    told: dict[str, JSON] = {"value": await call_operation(found, known, own, given)}
+    if own.writes:
+        told["writes"] = own.writes
+    state = host.capture()
+    return told if state is None else {**told, "state": state}
+
+
+async def call_operation(
+    plugin: Plugin, operation: Operation, moment: Moment, given: dict[str, JSON]
+) -> JSON:
+    """The value of an operation, as JSON; raises `PluginFailed`."""
+    arguments = operation.decode_input(given)
+    try:
+        value = operation.function(plugin, moment, **arguments)
+        if inspect.isawaitable(value):
+            value = await value
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise PluginFailed(plugin.name, operation.name, what) from error
+    return operation.encode_value(value)
 
 
 class GuardedContext:

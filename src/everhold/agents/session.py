@@ -53,6 +53,7 @@ from everhold.agents.inputs import (
     require_same_input,
 )
 from everhold.agents.model_calls import check_options
+from everhold.agents.plugin_operations import PluginHandle
 from everhold.agents.subagents import (
     CHILD_POLL_SECONDS,
     ChangeWaiter,
@@ -572,6 +573,26 @@ class AgentSession(ConversationHandle):
         """
         for _, tool in describe_tools(tools, ()):
             provide_tool(self.id, tool)
+
+    def plugin(self, name: str) -> PluginHandle:
+        """One plugin of the conversation, for the operations that it declares; raises
+        `UnknownOperation`.
+        """
+        return PluginHandle(
+            self.agent,
+            name,
+            self.id,
+            self._reading,
+            self._engine.store,
+            self._engine.clock.now,
+            self._operate,
+        )
+
+    async def _operate(
+        self, plugin: str, operation: str, given: dict[str, JSON], id: str | None
+    ) -> TurnOutcome | None:
+        said: dict[str, JSON] = {"do": "operate", "plugin": plugin, "operation": operation}
+        return (await self._run_command({**said, "input": given}, id)).outcome
 
     # ---- queued input
 

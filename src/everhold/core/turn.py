@@ -119,6 +119,14 @@ class CodeExecuted(msgspec.Struct, frozen=True, omit_defaults=True, tag="execute
     finished: bool = False  # whether it ended with `finish`
 
 
+class OperationDone(msgspec.Struct, frozen=True, omit_defaults=True, tag="operated"):
+    """No message: the host ran an operation of a plugin."""
+
+    plugin: str
+    operation: str
+    value: JSON = None
+
+
 #: How a turn ended.
 TurnOutcome = (
     TurnAnswered
@@ -132,6 +140,7 @@ TurnOutcome = (
     | StateApplied
     | ToolsChanged
     | CodeExecuted
+    | OperationDone
 )
 
 
