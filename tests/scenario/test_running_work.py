@@ -8,7 +8,18 @@ import sys
 import pytest
 
 import everhold
-from everhold.agents import NodeKind, ProcessEnvironment, ToolContext, subagent, tool
+from everhold.agents import (
+    Message,
+    NodeKind,
+    ProcessEnvironment,
+    Role,
+    Text,
+    ToolContext,
+    assistant,
+    subagent,
+    system,
+    tool,
+)
 from everhold.errors import BadArguments, NotAllowed, UnknownExtension
 from everhold.hooks import AddMessages, Plugin
 from everhold.stores import MemoryStore
@@ -493,3 +504,41 @@ async def test_a_tool_waits_for_sessions_that_it_started_and_signals_any(place):
     assert hired == ["completed", "shipped 9"]
     assert "everhold uses itself" in own and "no session 'nobody'" in nobody
     assert "was not started by" in other
+
+
+# ---- roles of messages that a host sends
+
+
+async def test_a_host_sends_messages_with_a_role(place):
+    """Row 26: as a turn of its own, into the running turn, and queued. A tool's role is refused."""
+    reached, finish = asyncio.Event(), asyncio.Event()
+    shown = []
+
+    async def model(query):
+        shown.append([one["role"] for one in query.messages])
+        if len(shown) == 2:
+            reached.set()
+            await finish.wait()
+        return f"{len(shown)}."
+
+    async with opened(place, llm=model) as runtime:
+        session = await runtime.session(moody, "s")
+        await session.send(system("Be brief."), id="one")
+        assert shown == [["system"]]
+        assert (await session.send(system("Be brief."), id="one")).text == "1."
+        going = asyncio.ensure_future(session.send("Hi."))
+        await reached.wait()
+        await session.steer(assistant("I meant no."))
+        first = await session.enqueue(system("Now."))
+        second = await session.enqueue("And this.")
+        finish.set()
+        await going
+        assert (await session.turn(second.item.id)).text == "5."
+        assert (await session.turn(first.item.id)).text == "4."
+        roles = [one["role"] for one in await session.messages()]
+        with pytest.raises(BadArguments, match="role tool"):
+            await session.send(Message(Role.TOOL, (Text("x"),)))
+    assert roles == [
+        *("system", "assistant", "user", "assistant", "assistant", "assistant"),
+        *("system", "assistant", "user", "assistant"),
+    ]

@@ -23,7 +23,7 @@ import msgspec
 
 from everhold.agents import frames
 from everhold.agents.code_tool import keeps_variables
-from everhold.agents.loop_state import AgentDefinition, HeardInput
+from everhold.agents.loop_state import AgentDefinition, HeardInput, get_input_role
 from everhold.agents.model_calls import (
     ModelCalls,
     check_options,
@@ -316,7 +316,7 @@ class AgentLoop:
                 return await self._settle(input_id, TurnRunner(self).execute(given))
         self.taken = [other for other, _ in extract_inputs(given)[1:]]
         self.turn_options = given.get("options") or {}
-        self.say(Role.USER, q, given)
+        self.say(get_input_role(given), q, given)
         return await self._settle(input_id, TurnRunner(self).run())
 
     async def _settle(self, input_id: str, work: Coroutine[Any, Any, TurnOutcome]) -> TurnOutcome:

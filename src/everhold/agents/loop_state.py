@@ -20,9 +20,16 @@ from everhold.ports.code import CodeExecutor
 from everhold.ports.context import AgentContext
 from everhold.ports.process_environment import ProcessEnvironment
 from everhold.ports.tool import Tool, ToolSource
+from everhold.ports.tool_services import INJECTED_ROLES
 
 #: An input, with the number of the query that received it.
 HeardInput = tuple[int | None, dict[str, JSON]]
+
+
+def get_input_role(said: dict[str, JSON]) -> Role:
+    """The role of an input: a user's, unless the host gave another one."""
+    role = said.get("role")
+    return Role(str(role)) if role in INJECTED_ROLES else Role.USER
 
 
 class AgentDefinition(Protocol):

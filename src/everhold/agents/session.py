@@ -75,7 +75,7 @@ from everhold.core.intake import (
     Receipt,
     require_input_fits,
 )
-from everhold.core.message import Message, encode_message
+from everhold.core.message import Message, Role, encode_message
 from everhold.core.query import FOR_PEOPLE, Blocked
 from everhold.core.status import Finished, OpenQuery, Paused
 from everhold.core.tool_registry import ToolChange, ToolRegistry, encode_tools
@@ -102,6 +102,7 @@ from everhold.errors import (
 from everhold.hooks import apply_before_store as kept
 from everhold.ports.program import ForkVerb
 from everhold.ports.tool import Tool
+from everhold.ports.tool_services import INJECTED_ROLES
 from everhold.stores.envelope import EnvelopeSession
 
 #: A tool, or the name or reference of one.
@@ -198,15 +199,16 @@ class AgentSession(ConversationHandle):
             and id is not None
             and (fork := await self._fork_of(input_id)) is not None
         ):
-            return await fork.send(said, id=input_id, wait=wait, options=options)
+            return await fork.send(content, id=input_id, wait=wait, options=options)
+        more = self._more(content, options)
         read = self._tail if id is None and not self._reading.begun else self._reading
-        if await self._say(input_id, said, options, read):
+        if await self._say(input_id, said, more, read):
             turn = await self._ended(input_id, read, wait, said=True)
         elif policy is BusyPolicy.FORK:
-            fork = await self._engine.shielded.run(self._say_to_fork(input_id, said, options))
-            return await fork.send(said, id=input_id, wait=wait, options=options)
+            fork = await self._engine.shielded.run(self._say_to_fork(input_id, said, more))
+            return await fork.send(content, id=input_id, wait=wait, options=options)
         else:
-            await self._say_meanwhile(policy, input_id, said, options)
+            await self._say_meanwhile(policy, input_id, said, more)
             turn = await self._ended(input_id, read, wait, queued=policy is BusyPolicy.QUEUE)
         self._same(input_id, said)  # another process may have used the id first
         return turn
@@ -220,8 +222,9 @@ class AgentSession(ConversationHandle):
         await watch.here()
         input_id = id or _new()
         known_before = id is not None and await self._was_said(id, said)
-        if not known_before and not await self._say(input_id, said, None):
-            await self._say_meanwhile(BusyPolicy.QUEUE, input_id, said, None)
+        more = self._more(content, None)
+        if not known_before and not await self._say(input_id, said, more):
+            await self._say_meanwhile(BusyPolicy.QUEUE, input_id, said, more)
             await self._entered(input_id)
         if id is not None:
             await self._reading.refresh()
@@ -327,9 +330,9 @@ class AgentSession(ConversationHandle):
         the input.
         """
         input_id = id or _new()
-        await self._command(
-            {"do": "steer", "id": input_id, "content": compact_blocks(self._kept(content))}
-        )
+        said = compact_blocks(self._kept(content))
+        more = self._more(content, None)
+        await self._command({"do": "steer", "id": input_id, "content": said, **more})
         return input_id
 
     async def cancel_turn(self, reason: str = "") -> Turn | None:
@@ -615,11 +618,8 @@ class AgentSession(ConversationHandle):
         other content is a conflict.
         """
         said = compact_blocks(self._kept(content))
-        body: dict[str, JSON] = (
-            {"content": said}
-            if not options
-            else {"content": said, "options": self._options(options)}
-        )
+        given = self._more(content, options)
+        body: dict[str, JSON] = {"content": said, **given}
         input_id = check_input_key(key) or f"i-{secrets.token_hex(8)}"
         boundary = parse_boundary(at)
         if key is not None or boundary is not None:
@@ -633,7 +633,7 @@ class AgentSession(ConversationHandle):
         more: dict[str, Any] = {}
         if boundary is not None:
             more = {"turn": self._reading.under_way, "boundary": boundary}
-        slot = MergePolicy.ALONE if alone else MergePolicy.JOIN
+        slot = MergePolicy.ALONE if alone or "role" in given else MergePolicy.JOIN
         item = IntakeItem(
             input_id,
             ItemKind.INPUT,
@@ -747,6 +747,21 @@ class AgentSession(ConversationHandle):
         """The content as it is stored, after `before_store`."""
         return list(kept(self.agent.plugins, _said(content)))
 
+    def _more(self, content: InputContent, options: Mapping[str, JSON] | None) -> dict[str, JSON]:
+        """What is sent beside the content: options of the turn, and a role other than the
+        user's.
+        """
+        found: dict[str, JSON] = {"options": self._options(options)} if options else {}
+        if isinstance(content, Message) and content.role is not Role.USER:
+            if content.role not in INJECTED_ROLES:
+                raise BadArguments(
+                    "send",
+                    f"a message with the role {content.role} cannot be sent; the roles are"
+                    f" {', '.join(INJECTED_ROLES)}",
+                )
+            found["role"] = str(content.role)
+        return found
+
     async def _was_said(self, input_id: str, said: list[JSON]) -> bool:
         """Whether an input of this id was sent before, directly or queued; raises if its content
         differs.
@@ -763,13 +778,12 @@ class AgentSession(ConversationHandle):
         self,
         input_id: str,
         said: list[JSON],
-        options: Mapping[str, JSON] | None,
+        more: dict[str, JSON],
         read: ConversationReader | TurnReader | None = None,
     ) -> bool:
         """Hand an input to the program; returns False during a running turn, or if other inputs are
         queued.
         """
-        more = {} if not options else {"options": self._options(options)}
         if isinstance(read, TurnReader):
             await read.expect(input_id)
         return await self._engine.hand(
@@ -815,13 +829,10 @@ class AgentSession(ConversationHandle):
             raise Outdated(where, after, self._reading.under_way, "the running turn")
 
     async def _say_meanwhile(
-        self, busy: BusyPolicy, input_id: str, said: list[JSON], options: Mapping[str, JSON] | None
+        self, busy: BusyPolicy, input_id: str, said: list[JSON], more: dict[str, JSON]
     ) -> None:
         """Send an input during a running turn, as `busy` says."""
-        body = {
-            "content": compact_blocks(said),
-            **({} if not options else {"options": self._options(options)}),
-        }
+        body = {"content": compact_blocks(said), **more}
         if busy is BusyPolicy.REJECT:
             raise SessionBusy(self.id)
         if busy is BusyPolicy.STEER:
@@ -833,17 +844,15 @@ class AgentSession(ConversationHandle):
             )
 
     async def _say_to_fork(
-        self, input_id: str, said: list[JSON], options: Mapping[str, JSON] | None
+        self, input_id: str, said: list[JSON], more: dict[str, JSON]
     ) -> AgentSession:
         """Fork the conversation for an input, and send it there, unless that was done before."""
         try:
             fork = await self.fork(key=self._fork_key(input_id))
         except KeyConflict as conflict:  # the same input was sent twice at the same time
             fork = self._sibling(conflict.session_id)
-        if not await fork._was_said(input_id, said) and not await fork._say(
-            input_id, said, options
-        ):
-            await fork._say_meanwhile(BusyPolicy.QUEUE, input_id, said, options)
+        if not await fork._was_said(input_id, said) and not await fork._say(input_id, said, more):
+            await fork._say_meanwhile(BusyPolicy.QUEUE, input_id, said, more)
         return fork
 
     async def _entered(self, input_id: str) -> None:

@@ -25,7 +25,7 @@ from typing import Any, Final
 from everhold.agents import frames
 from everhold.agents.builtin_tools import AgentToolCall
 from everhold.agents.code_tool import CodeRun, find_executor
-from everhold.agents.loop_state import LoopState
+from everhold.agents.loop_state import LoopState, get_input_role
 from everhold.agents.model_calls import ModelReply, describe_return_format, parse_model_reply
 from everhold.core.codec import JSON, dumps, to_plain
 from everhold.core.graph import ModelView, Node, NodeKind
@@ -168,7 +168,7 @@ class TurnRunner:
         loop.waiting = [one for one in loop.waiting if one not in now]
         for q, said in now:
             loop.taken.append(str(said["id"]))
-            loop.say(Role.USER, q, said)
+            loop.say(get_input_role(said), q, said)
             heard = True
         decided = await loop.decide("before_checkpoint", completing=completing)
         heard = loop.land() or heard

@@ -170,6 +170,7 @@ def _input(item: IntakeItem) -> dict[str, JSON]:
                 "id": item.id,
                 "content": content,
                 **({} if not options else {"options": options}),
+                **({"role": more["role"]} if "role" in more else {}),
             }
     raise MalformedItem("it has no content: text or a list of blocks")
 
