@@ -15,6 +15,7 @@ SOURCE_ROOT = Path(__file__).parent.parent / "src" / "everhold"
 TWINS = {
     "BlockingConversation": ("agents/conversation_handle.py", "ConversationHandle"),
     "BlockingSession": ("agents/session.py", "AgentSession"),
+    "BlockingPlugin": ("agents/plugin_operations.py", "PluginHandle"),
     "BlockingSchedules": ("schedules/schedule.py", "Schedules"),
     "BlockingTriggers": ("schedules/trigger.py", "Triggers"),
     "BlockingNotifications": ("notify/notifications.py", "Notifications"),

@@ -20,6 +20,7 @@ from everhold.agents.envelopes import EnvelopeSource
 from everhold.agents.events import Event
 from everhold.agents.events import LiveBuffers
 from everhold.agents.inputs import InputStatus
+from everhold.agents.plugin_operations import OperationInfo
 from everhold.agents.session import InputContent
 from everhold.agents.session import ToolLike
 from everhold.agents.session import Turn
@@ -137,7 +138,9 @@ class BlockingConversation:
     def node(self, node_id: str) -> Node:
         """Any node, also of another branch."""
     def usage(self) -> Ledger:
-        """The usage of the conversation, including a running turn."""
+        """The usage of the conversation, including a running turn and the child sessions that it
+        waits for.
+        """
     def turns(self) -> list[SettledTurn]:
         """The receipts of all settled turns."""
     def conversation(self) -> Conversation:
@@ -163,6 +166,8 @@ class BlockingSession(BlockingConversation):
     """`AgentSession` for code that is not async. Made by `BlockingRuntime.session`."""
     @property
     def agent(self) -> Agent: ...
+    def plugin(self, name: str) -> BlockingPlugin:
+        """One plugin of the conversation, for the operations that it declares."""
     def send(
         self,
         content: InputContent,
@@ -281,6 +286,18 @@ class BlockingSession(BlockingConversation):
     ) -> Turn | None:
         """Move to the state of a stored conversation, with its options. The shared beginning
         stays; the rest is added as a branch.
+        """
+
+class BlockingPlugin:
+    """`PluginHandle` for code that is not async. Made by `BlockingSession.plugin`."""
+    @property
+    def name(self) -> str: ...
+    @property
+    def operations(self) -> list[OperationInfo]:
+        """The operations that the plugin declares."""
+    def call(self, operation: str, *, id: str | None = None, **arguments: Any) -> Any:
+        """Run an operation, and return its value. With an `id`, the same call again is the same
+        turn.
         """
 
 class BlockingSchedules:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import everhold
+from everhold import Usage
 from everhold.agents import (
     Message,
     NodeKind,
@@ -541,4 +542,62 @@ async def test_a_host_sends_messages_with_a_role(place):
     assert roles == [
         *("system", "assistant", "user", "assistant", "assistant", "assistant"),
         *("system", "assistant", "user", "assistant"),
+    ]
+
+
+# ---- what subagents use
+
+
+deep = everhold.Agent("local:deep")
+middle = everhold.Agent("local:middle", subagents=[subagent(deep, name="deep")])
+top = everhold.Agent("local:top", subagents=[subagent(middle, name="middle")])
+
+
+async def test_the_usage_of_subagents_is_told_while_they_run(place):
+    """Row 13: by events of all sessions above, and in their ledgers; once, also when they end."""
+    usage = Usage(prompt_tokens=10, completion_tokens=1)
+    reached, finish = asyncio.Event(), asyncio.Event()
+
+    async def model(query):
+        if query.messages[-1]["role"] == "tool":
+            if "Deep." in str(query.messages[-1]) and "Middle." not in str(query.messages):
+                reached.set()
+                await finish.wait()
+                return everhold.Answer("Middle.", usage)
+            return everhold.Answer("Top.", usage)
+        match query.messages[0]["content"][0]["text"]:
+            case "Go.":
+                return everhold.Answer(use("task", agent="middle", prompt="on"), usage)
+            case "on":
+                return everhold.Answer(use("task", agent="deep", prompt="down"), usage)
+        return everhold.Answer("Deep.", usage)
+
+    async with opened(place, llm=model) as runtime:
+        session = await runtime.session(top, "s")
+        heard = []
+
+        async def watch():
+            async for event in session.events():
+                if event.kind == "usage":
+                    heard.append((event.name, event.usage.prompt_tokens))
+                if len(heard) == 3:
+                    return
+
+        watching = asyncio.ensure_future(watch())
+        going = asyncio.ensure_future(session.send("Go."))
+        await reached.wait()
+        while len(heard) < 2:  # before any turn above has ended
+            await asyncio.sleep(0)
+        running = (await session.usage()).report()["by_source"]
+        assert (running["turn"]["input"], running["subagent:middle"]["input"]) == (10, 20)
+        finish.set()
+        turn = await going
+        assert turn.text == "Top."
+        ended_usage = (await session.usage()).report()["by_source"]
+        assert (ended_usage["turn"]["input"], ended_usage["subagent:middle"]["input"]) == (20, 30)
+        await watching
+    assert heard == [
+        ("subagent:middle", 10),
+        ("subagent:middle/deep", 10),
+        ("subagent:middle", 10),
     ]

@@ -19,7 +19,7 @@ from everhold.agents.builtin_tools import collect_programs, make_process_tools
 from everhold.agents.code_tool import CodeTool, collect_executors
 from everhold.agents.loop import AgentLoop
 from everhold.agents.skills import add_skill_list, load_skills, make_skill_tool
-from everhold.agents.subagents import TASK_TOOL, collect_subagents, resolve_agent
+from everhold.agents.subagents import TASK_TOOL, collect_subagents, find_place, resolve_agent
 from everhold.agents.tool_calls import Policy, collect_policies
 from everhold.agents.tool_selection import SEARCH_ABOVE, collect_sources
 from everhold.core.codec import JSON
@@ -108,7 +108,9 @@ class Agent(Program[..., Any]):
         options: dict[str, Any] | None = None,
         plugin_options: dict[str, Any] | None = None,
     ) -> Any:
-        loop = AgentLoop(ctx, resolve_agent(self, within), options, plugin_options)
+        loop = AgentLoop(
+            ctx, resolve_agent(self, within), options, plugin_options, find_place(within)
+        )
         return await loop.serve() if task is None else await loop.once(task)
 
     # ---- how other processes load it

@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator
 import msgspec
 
 from everhold.agents.agent import Agent
+from everhold.agents.child_usage import add_child_usage
 from everhold.agents.conversation_reader import (
     RESIDENCY_ALL,
     ConversationReader,
@@ -169,8 +170,18 @@ class ConversationHandle:
         return copy_node(await self._reading.node(node_id))
 
     async def usage(self) -> Ledger:
-        """The usage of the conversation, including a running turn."""
-        return (await self._told()).spent.copy()
+        """The usage of the conversation, including a running turn and the child sessions that it
+        waits for.
+        """
+        while True:
+            told = await self._told()
+            record = await self._engine.store.load(self.id, since=-1)
+            head = self._reading.head
+            if head is not None and head.n == record.head.n:
+                break
+        spent = told.spent.copy()
+        await add_child_usage(self._engine, record, spent)
+        return spent
 
     async def turns(self) -> list[SettledTurn]:
         """The receipts of all settled turns."""

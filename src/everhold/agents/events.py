@@ -71,6 +71,8 @@ class EventKind(StrEnum):
     TOOL_CALL = "tool_call"  # a piece of JSON in `text`; `call` and `name` come with the first
     PROGRESS = "progress"  # progress of tool `name`, in `text`, for the model's `call`
     OUTPUT = "output"  # a piece of what a program in `name` prints, in `text`, for `call`
+    # the running subagent `name`, whose session is `text`, has used `usage` in a model call
+    USAGE = "usage"
     RESET = "reset"  # discard the text for `query` so far: the model is asked again
     # where the stream was interrupted
     GAP = "gap"  # live text after the cursor is lost: `text` says why
@@ -84,6 +86,7 @@ _LIVE: Final = {
     DeltaKind.PROGRESS: EventKind.PROGRESS,
     DeltaKind.OUTPUT: EventKind.OUTPUT,
     DeltaKind.RESET: EventKind.RESET,
+    DeltaKind.USAGE: EventKind.USAGE,
 }
 
 
@@ -330,6 +333,7 @@ class LiveBuffer(StreamListener):
             name=delta.name,
             part=delta.part,
             text=delta.text,
+            usage=delta.usage,
         )
 
 

@@ -23,7 +23,7 @@ import msgspec
 
 from everhold.agents import frames
 from everhold.agents.code_tool import keeps_variables
-from everhold.agents.loop_state import AgentDefinition, HeardInput, get_input_role
+from everhold.agents.loop_state import AgentDefinition, ChildPlace, HeardInput, get_input_role
 from everhold.agents.model_calls import (
     ModelCalls,
     check_options,
@@ -109,11 +109,13 @@ class AgentLoop:
         agent: AgentDefinition,
         options: dict[str, JSON] | None = None,
         plugin_options: dict[str, JSON] | None = None,
+        place: ChildPlace | None = None,
     ) -> None:
         self.ctx = ctx
         self.agent = agent
         self.first_options = options or {}  # given when the session was started
         self.plugin_options = plugin_options or {}  # the same, by plugin
+        self.place = place
         self.graph = Graph()
         self.plugged = PluginHost(agent.plugins)
         self.hooks: list[str] = []  # hooks that are called in this turn

@@ -57,6 +57,19 @@ class AgentDefinition(Protocol):
         ...
 
 
+class ChildPlace(Protocol):
+    """The position of a subagent's session below others."""
+
+    @property
+    def path(self) -> list[str]:
+        """The names of the agents from the top down."""
+        ...
+
+    def list_above(self, parent: str) -> list[str]:
+        """The sessions above."""
+        ...
+
+
 class ModelAsker(Protocol):
     """Asks the model of a conversation."""
 
@@ -80,6 +93,7 @@ class LoopState(Protocol):
 
     ctx: AgentContext
     agent: AgentDefinition
+    place: ChildPlace | None  # of a subagent
     graph: Graph
     plugged: PluginHost
     hooks: list[str]

@@ -26,7 +26,8 @@ import msgspec
 
 from everhold.agents import frames
 from everhold.agents.builtin_tools import AgentToolCall
-from everhold.agents.loop_state import LoopState
+from everhold.agents.child_usage import publish_child_usage
+from everhold.agents.loop_state import ChildPlace, LoopState
 from everhold.core.codec import JSON, dumps, to_plain
 from everhold.core.graph import ModelView, Node, NodeKind, extract_text, to_blocks
 from everhold.core.ledger import TURN, Ledger, count_usage_tokens
@@ -315,6 +316,16 @@ class ModelCalls:
             self.paid(source, usage)
             if usage is not None and source == TURN:
                 self.context = count_usage_tokens(usage).context
+            if usage is not None and self._loop.place is not None:
+                self._tell_above(usage, self._loop.place)
+
+    def _tell_above(self, usage: Usage, place: ChildPlace) -> None:
+        """Tell the sessions above a subagent what it has used, once that is stored."""
+        ctx = self._loop.ctx
+        if ctx.parent is not None and ctx.recorded() is None:
+            above = place.list_above(ctx.parent)
+            source = f"subagent:{'/'.join(place.path)}"
+            ctx.after(functools.partial(publish_child_usage, above, source, ctx.session_id, usage))
 
     def paid(self, source: str, usage: Usage | None) -> None:
         """Record usage under a source."""

@@ -106,6 +106,11 @@ class TreePosition(msgspec.Struct, frozen=True, omit_defaults=True):
     tree: str  # the session at the top, and its turn
     # what options of the sessions above have set for processes, by their depth
     environment: dict[str, JSON] = {}
+    between: list[str] = []  # the sessions below the top and above the child
+
+    def list_above(self, parent: str) -> list[str]:
+        """The sessions above the child, which is started by `parent`."""
+        return list(dict.fromkeys((self.tree.rpartition("/")[0], *self.between, parent)))
 
     @property
     def depth(self) -> int:
@@ -133,11 +138,16 @@ def find_descendant(top: AgentDefinition, path: Sequence[str]) -> AgentDefinitio
     return found
 
 
+def find_place(within: dict[str, JSON] | None) -> TreePosition | None:
+    """The position of a session in a tree of agents; None at the top."""
+    return None if within is None else msgspec.convert(within, TreePosition)
+
+
 def resolve_agent(top: AgentDefinition, within: dict[str, JSON] | None) -> AgentDefinition:
     """The agent of one session: the top one or a descendant, with the tool that calls its
     subagents.
     """
-    place = None if within is None else msgspec.convert(within, TreePosition)
+    place = find_place(within)
     agent = top if place is None else find_descendant(top, place.path)
     if place is not None and place.path:  # so that it is a copy
         agent.environment = _inherited_environment(top, place)
@@ -215,7 +225,8 @@ class TaskTool(BuiltinTool):
             raise AnswerFailed(words, "delegation_depth")
         given = box.given_environment()
         environment = {**above.environment, **({str(above.depth): given} if given else {})}
-        return TreePosition([*above.path, name], above.tree, environment)
+        between = above.between if self._within is None else [*above.between, box.ctx.session_id]
+        return TreePosition([*above.path, name], above.tree, environment, between)
 
 
 def _agreed(box: ToolHost) -> list[int]:

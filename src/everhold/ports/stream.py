@@ -25,6 +25,8 @@ from typing import Final, Self
 
 import msgspec
 
+from everhold.core.query import Usage
+
 #: Deltas that are kept for a slow listener.
 LIMIT: Final = 1000
 
@@ -36,6 +38,7 @@ class DeltaKind(StrEnum):
     THINKING = "thinking"  # reasoning of the model
     # a tool call: `call` and `name` with its first delta, the input as JSON text in `text`
     TOOL = "tool"
+    USAGE = "usage"  # a running subagent `name` has used `usage`; `text` is its session
     PROGRESS = "progress"  # of a running tool: `call`, `name`, and a message in `text`
     # what a program prints: `call`, its language as `name`, and a piece of the output in `text`
     OUTPUT = "output"
@@ -52,6 +55,7 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     part: int = 0
     call: str = ""
     name: str = ""
+    usage: Usage | None = None
 
 
 class StreamListener:
