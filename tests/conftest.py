@@ -111,7 +111,8 @@ def pytest_runtest_makereport(
         covers = {test for tests in (*shown().values(), *mended().values()) for test in tests}
         covers.update(coverage.tests())
         for page, tests in (("coverage.md", covers), ("invariants.md", named())):
-            if bare(item.nodeid) in tests:
+            name = bare(item.nodeid)
+            if name in tests or name.rpartition("::")[0] in tests:
                 report.outcome = "failed"
                 report.longrepr = (
                     f"{item.nodeid} was skipped, and docs/reference/{page} says"

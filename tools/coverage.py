@@ -146,7 +146,7 @@ def find_test_faults(test: str, root: Path = ROOT) -> list[str]:
     if not path.is_file():
         return ["does not exist"]
     module = _parse(path)
-    function = _find_function(module, name)
+    function = _find_test(module, name)
     if function is None:
         return ["does not exist"]
     faults = [f"is marked {mark}" for mark in _find_marks(module, function)]
@@ -164,12 +164,14 @@ def _parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def _find_function(module: ast.Module, name: str) -> _Function | None:
-    found = [node for node in module.body if isinstance(node, _Function) and node.name == name]
-    return found[0] if len(found) == 1 and name.startswith("test_") else None
+def _find_test(module: ast.Module, name: str) -> _Function | ast.ClassDef | None:
+    """A test function, or a test class: all tests of it, also those that it inherits."""
+    kinds = _Function if name.startswith("test_") else ast.ClassDef
+    found = [node for node in module.body if isinstance(node, kinds) and node.name == name]
+    return found[0] if len(found) == 1 and name.lower().startswith("test") else None
 
 
-def _find_marks(module: ast.Module, function: _Function) -> Iterator[str]:
+def _find_marks(module: ast.Module, function: _Function | ast.ClassDef) -> Iterator[str]:
     """Marks and calls by which a test does not run."""
     marks = [ast.unparse(decorator) for decorator in function.decorator_list]
     marks += [
@@ -194,7 +196,7 @@ def _walk_top(module: ast.Module) -> Iterator[ast.AST]:
 
 
 def _find_fixtures(
-    path: Path, module: ast.Module, function: _Function, root: Path
+    path: Path, module: ast.Module, function: _Function | ast.ClassDef, root: Path
 ) -> Iterator[str]:
     """Fixtures that are not known, or whose conftest uses what is private."""
     beside = {node.name for node in module.body if isinstance(node, _Function)}
@@ -204,7 +206,7 @@ def _find_fixtures(
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.parametrize"
         for name in re.findall(r"[a-z_]\w*", ast.unparse(node.args[0]))
     }
-    for argument in function.args.args:
+    for argument in function.args.args if isinstance(function, _Function) else ():
         if argument.arg not in {*FIXTURES, *beside, *given}:
             yield f"the fixture {argument.arg!r}, which is not defined in its module"
 
