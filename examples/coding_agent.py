@@ -67,6 +67,18 @@ def deploy(context: ToolContext, version: str) -> str:
     return f"version {version} is deployed"
 
 
+@everhold.tool(read_only=True)
+def lint() -> str:
+    """Look for lines that are too long."""
+    long = [
+        line
+        for name in ("price.py", "notes.md")
+        for line in read(name).splitlines()
+        if len(line) > 99
+    ]
+    return f"{len(long)} lines are too long"
+
+
 class ToolCounter(everhold.Plugin):
     """Counts the tool calls of a conversation and tells the model the number."""
 
@@ -110,7 +122,10 @@ SCRIPT = {  # stands for a model: what it calls in each round after an input
         [("lua", {"code": COUNT})],
     ],
     "Release it as 1.1.": [[("deploy", {"version": "1.1"})], [("run_tests", {})]],
-    "Write the release notes.": [[("write_file", {"name": "notes.md", "text": "# 1.1\n"})]],
+    "Write the release notes.": [
+        [("lint", {})],
+        [("write_file", {"name": "notes.md", "text": "# 1.1\n"})],
+    ],
     "Review price.py.": [[("read_file", {"name": "price.py"})]],
 }
 
@@ -147,9 +162,11 @@ async def main() -> None:
                 await runtime.answer(question, True, by={"user": "maria"})
         print(turn.text)
 
-        await session.continue_as("notes", id="notes")
+        await session.continue_as("notes", "The release is out.", id="notes")
+        await session.change_tools(add=[lint], remove=["deploy"], id="tools")
         print((await session.send("Write the release notes.", id="write")).text)
-        print(len(await session.frames()), await session.options())
+        names = [frame.name for frame in await session.frames()]
+        print(names, await session.options(), (await session.tools()).names)
 
 
 if __name__ == "__main__":
