@@ -26,6 +26,7 @@ from everhold.errors import (
     KeyConflict,
     TurnWaiting,
 )
+from everhold.models import DeltaKind, subscribe
 from everhold.testing import crash_everywhere
 from tests.scenario.harness import ManualClock, die, dying, opened
 from tests.scenario.talk import Scripted, told, use
@@ -356,6 +357,48 @@ async def test_the_end_of_a_program_ends_its_readers(stalled, cancelled):
         assert isinstance((await running).outcome, TurnCancelled if cancelled else CodeExecuted)
         expected = "one two\n" if cancelled else "one two\nthree\n"
         assert [output(events) for events in heard] == [expected] * 3
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_whoever_reads_the_raw_stream_hears_of_its_end(stalled, cancelled):
+    """With the call it belongs to, also where the program was cancelled; once."""
+    async with opened() as runtime:
+        session = await runtime.session(guest, "s")
+        with subscribe(session.id) as stream:
+            running = asyncio.ensure_future(session.execute("foreign", "print"))
+            heard = []
+            async for _, delta in stream:
+                heard.append((delta.kind, delta.text))
+                assert (delta.call, delta.name) == ("execute-1", "foreign")
+                if delta.text == "two\n" and cancelled:
+                    await session.cancel_turn()
+                elif delta.text == "two\n":
+                    stalled.set()
+                if delta.kind is DeltaKind.END:
+                    break
+            await running
+            assert stream.take() is None
+        texts = ["one ", "two\n", "three\n"][: 2 if cancelled else 3]
+        assert heard == [*((DeltaKind.OUTPUT, text) for text in texts), (DeltaKind.END, "")]
+
+
+async def test_a_reader_ends_with_its_runtime(stalled):
+    """Nobody waits for what can no longer come."""
+    async with opened(replay=False) as runtime:
+        session = await runtime.session(guest, "s")
+        going = asyncio.ensure_future(session.execute("foreign", "print", wait=0))
+        heard = []
+
+        async def read():
+            async for event in session.follow("x"):
+                heard.append(event)
+
+        reader = asyncio.ensure_future(read())
+        await going
+        while "two\n" not in [event.text for event in heard]:
+            await asyncio.sleep(0.01)
+        await runtime.close(grace=0.1)
+        await asyncio.wait_for(reader, 10)
 
 
 class Listener(everhold.Observer):

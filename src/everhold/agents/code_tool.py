@@ -36,7 +36,7 @@ from everhold.ports.code import (
     CodeToolResult,
     VariableKeeper,
 )
-from everhold.ports.stream import Delta, DeltaKind
+from everhold.ports.stream import Delta, DeltaKind, publish_delta
 from everhold.ports.tool_services import CURRENT_SERVICES
 
 #: Tools that one program may call.
@@ -131,6 +131,15 @@ class CodeRun:
 
     async def run(self) -> CodeEnded:
         """Run the program; raises `AnswerFailed` if it breaks a rule, or cannot run."""
+        try:
+            return await self._run_to_end()
+        finally:
+            ctx = self._box.ctx
+            if ctx.recorded() is None:  # readers of its output hear that nothing more will come
+                end = Delta(DeltaKind.END, "", 0, self._call, self.language)
+                publish_delta(ctx.session_id, "", end)
+
+    async def _run_to_end(self) -> CodeEnded:
         box = self._box
         async with box.variables.lock(self.language) if self._keeps else nullcontext():
             # a history may be long, and few programs read it
@@ -179,22 +188,17 @@ class CodeRun:
     async def _run(self, request: CodeRequest, granted: list[list[CodeToolResult]]) -> JSON:
         """One run, inside the effect. Its output and value are cut to what the model may see."""
         output = _Output(self._call, self.language)
-        try:
-            stretch = await self._executor.run(
-                msgspec.structs.replace(request, emit=output.emit), granted, self._key
-            )
-            if not output.emitted:
-                for line in stretch.printed:
-                    output.emit(f"{line}\n")
-        except BaseException:
-            output.end()
-            raise
+        stretch = await self._executor.run(
+            msgspec.structs.replace(request, emit=output.emit), granted, self._key
+        )
+        if not output.emitted:
+            for line in stretch.printed:
+                output.emit(f"{line}\n")
         found: dict[str, JSON] = msgspec.to_builtins(stretch)
         if stretch.printed:
             whole = "\n".join(stretch.printed)
             found["printed"] = [await truncate_result(whole, Window())]
         if isinstance(stretch, CodeEnded):
-            output.end()
             if stretch.value is not None:
                 found["value"] = await truncate_result(stretch.value, Window())
             if not request.keep_variables or is_same_json(stretch.variables, request.variables):
@@ -234,8 +238,3 @@ class _Output:
         self.emitted = True
         if self._services is not None and text:
             self._services.output(Delta(DeltaKind.OUTPUT, text, 0, self._call, self._language))
-
-    def end(self) -> None:
-        """Tell the listeners that nothing more will come."""
-        if self._services is not None:
-            self._services.output(Delta(DeltaKind.END, "", 0, self._call, self._language))

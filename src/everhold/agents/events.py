@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Itera
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from enum import StrEnum
 from typing import Any, Final
+from weakref import WeakSet
 
 import msgspec
 
@@ -289,6 +290,7 @@ class LiveBuffer(StreamListener):
         super().__init__(session_id, limit)
         self.name = secrets.token_hex(4)
         self.count = 0  # deltas received so far
+        self.ended = False  # the runtime was closed: its watchers end
         self._kept: deque[LiveDelta] = deque(maxlen=limit)
         self._stirs: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
@@ -296,15 +298,24 @@ class LiveBuffer(StreamListener):
         if delta.kind in _LIVE:
             self.count += 1
             self._kept.append((self.count, QueryId(query_id), delta))
-            for loop, stir in tuple(self._stirs):
-                try:  # the publisher may run on the loop of another thread
-                    loop.call_soon_threadsafe(stir.set)
-                except RuntimeError:  # that loop is closed, so its watcher is gone
-                    self._stirs.discard((loop, stir))
+            self._stir()
+
+    def _stir(self) -> None:
+        for loop, stir in tuple(self._stirs):
+            try:  # the publisher may run on the loop of another thread
+                loop.call_soon_threadsafe(stir.set)
+            except RuntimeError:  # that loop is closed, so its watcher is gone
+                self._stirs.discard((loop, stir))
 
     def stirs(self, stir: asyncio.Event) -> None:
         """Set this event whenever live text arrives."""
         self._stirs.add((asyncio.get_running_loop(), stir))
+
+    def end(self) -> None:
+        """Stop listening, and end the watchers."""
+        self.ended = True
+        self.close()
+        self._stir()
 
     def leave(self, stir: asyncio.Event) -> None:
         self._stirs = {each for each in self._stirs if each[1] is not stir}
@@ -350,20 +361,24 @@ class LiveBuffers:
 
     def __init__(self) -> None:
         self._rings: OrderedDict[str, LiveBuffer] = OrderedDict()
+        self._all: WeakSet[LiveBuffer] = WeakSet()  # also dropped ones that are still watched
 
     def of(self, session_id: str) -> LiveBuffer:
         ring = self._rings.get(session_id)
         if ring is None:
             ring = self._rings[session_id] = LiveBuffer(session_id)
             ring.__enter__()
+            self._all.add(ring)
         self._rings.move_to_end(session_id)
         if len(self._rings) > MAX_LIVE_BUFFERS:
             self._rings.popitem(last=False)[1].close()
         return ring
 
     def close(self) -> None:
-        while self._rings:
-            self._rings.popitem()[1].close()
+        """Stop listening, and end all watchers."""
+        self._rings.clear()
+        for ring in tuple(self._all):
+            ring.end()
 
 
 class EventStream:
@@ -425,7 +440,7 @@ class EventStream:
         stir = asyncio.Event()
         self._ring.stirs(stir)
         try:
-            while not self._ended:
+            while not self._ended and not self._ring.ended:
                 stir.clear()
                 with self._stirred(stir):
                     facts = await self._read()
