@@ -1,25 +1,25 @@
 ---@meta
--- What Lua programs find under `alc`, for editors that read LuaCATS annotations (lua-language-server).
+-- The `alc` API of Lua programs, for editors that read LuaCATS annotations (lua-language-server).
 -- Point the editor at this folder: { "workspace.library": ["<home>/types"] } in .luarc.json.
 
 ---The arguments of this session. A package gets them as the argument of `run`.
 ---@type table<string, any>
 ctx = {}
 
----A number, a string, a boolean, `alc.null`, an array of them or a table with string keys: what JSON can say.
+---A number, a string, a boolean, `alc.null`, an array of them or a table with string keys: all that JSON can represent.
 ---@alias alc.Json any
 
 ---@class alc.LlmOptions
----@field system? string what the model is told before the prompt
----@field max_tokens? integer at most so many tokens of answer; 1024 if nothing is said
+---@field system? string the system prompt
+---@field max_tokens? integer the limit of the answer in tokens; default 1024
 ---@field grounded? boolean the answer should rest on sources
----@field underspecified? boolean the prompt leaves something open, and somebody may have to be asked
----@field model? string passed on to whoever answers, like every other option
+---@field underspecified? boolean the prompt is incomplete; a person may have to be asked
+---@field model? string passed on to the answerer, like every other option
 ---@field temperature? number
 
 ---@class alc.CacheOptions: alc.LlmOptions
 ---@field cache_key? string
----@field cache_skip? boolean ask anew, and keep nothing
+---@field cache_skip? boolean do not use or fill the cache
 
 ---@class alc.Item: alc.LlmOptions
 ---@field prompt string
@@ -84,24 +84,24 @@ function alc.json_encode(value) end
 function alc.json_decode(text) end
 
 ---@param step integer
----@param total integer 0 if nobody knows
+---@param total integer 0 if unknown
 ---@param text? string
 function alc.progress(step, total, text) end
 
----Seconds since 1970, as the journal has it.
+---Seconds since 1970, from the journal.
 ---@return number
 function alc.time() end
 
 ---@return alc.Remaining?
 function alc.budget_remaining() end
 
----Pieces of so many lines, or letters.
+---Split a text into pieces of `size` lines or characters.
 ---@param text string
 ---@param opts? { mode?: "lines"|"chars", size?: integer, overlap?: integer }
 ---@return string[]
 function alc.chunk(text, opts) end
 
----The candidate that was said last, else the one most like a word of the text.
+---The candidate that occurs last, else the one most similar to a word of the text.
 ---@param text string
 ---@param candidates string[]
 ---@param opts? { threshold?: number }
@@ -147,14 +147,14 @@ function alc.state.set_nx(key, value) end
 ---@return number
 function alc.state.incr(key, delta, default) end
 
----Read, call, write; returns what was written.
+---Read a value, call `f`, write its result; returns the written value.
 ---@param key string
 ---@param f fun(value: alc.Json): alc.Json
 ---@param default? alc.Json
 ---@return alc.Json
 function alc.state.update(key, f, default) end
 
----Numbers of this session's own.
+---Values recorded for this session.
 ---@class alc.stats
 alc.stats = {}
 
@@ -168,7 +168,7 @@ function alc.stats.get(key) end
 
 -- Layer 1
 
----As `alc.llm`, but the same question of this session is asked once.
+---As `alc.llm`, but the session sends the same prompt only once.
 ---@param prompt string
 ---@param opts? alc.CacheOptions
 ---@return string
@@ -228,14 +228,14 @@ function alc.parse_number(text, pattern) end
 ---@return table?
 function alc.json_extract(text) end
 
----The default instead of an error.
+---As `alc.llm`; returns the default instead of an error.
 ---@param prompt string
 ---@param opts? alc.LlmOptions
 ---@param default? alc.Json
 ---@return alc.Json
 function alc.llm_safe(prompt, opts, default) end
 
----Ask, read JSON out of the answer, and if there is none ask once for a repair.
+---Ask and parse JSON from the answer; without JSON, ask once for a corrected answer.
 ---@param prompt string
 ---@param opts? alc.LlmOptions
 ---@return table? value
@@ -250,7 +250,7 @@ function alc.fingerprint(text) end
 ---@return boolean
 function alc.budget_check() end
 
----The defaults, with what `ctx` says of the same keys.
+---The defaults, overridden by the same keys of `ctx`.
 ---@param defaults table
 ---@param ctx table
 ---@param opts? { prefix?: string }
@@ -265,7 +265,7 @@ function alc.tuning(defaults, ctx, opts) end
 ---@return any[]
 function alc.parallel(items, prompt_fn, opts) end
 
----Packages or functions one after the other: what one leaves in `result` is the next one's `task`.
+---Packages or functions one after the other: the `result` of one is the `task` of the next.
 ---@param strategies (string|fun(ctx: table): table)[]
 ---@param ctx table
 ---@param opts? { on_stage?: fun(i: integer, name: string, ctx: table), on_error?: "abort"|"skip"|"continue" }

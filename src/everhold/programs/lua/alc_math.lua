@@ -1,7 +1,7 @@
--- alc.math: random numbers that can be repeated, and the statistics that programs decide by.
+-- alc.math: reproducible random numbers, and statistics for decisions.
 --
 -- A chunk of the Lua library: `local alc = ...` adds functions to `alc`. Plain Lua only.
--- Lists of numbers are non-empty, and NaN and infinities are refused: a decision made on them would be noise.
+-- Lists of numbers are non-empty, and NaN and infinities are refused: a decision based on them would be random.
 
 local alc = ...
 
@@ -49,7 +49,7 @@ end
 
 -- Random numbers: ChaCha with 12 rounds ------------------------------------------------------------------------------
 
--- What is behind a handle. A program holds the handle only; it has no fields and its metatable cannot be reached.
+-- The state of each handle. A program has only the handle, which has no fields, and cannot reach its metatable.
 local generators = setmetatable({}, { __mode = "k" })
 local Handle = {
   __metatable = false,
@@ -121,7 +121,7 @@ local function next64(rng)
   return rng.words[at + 1] << 32 | rng.words[at]
 end
 
--- Eight words of key from one seed, by a PCG32 sequence: seeds that differ little give keys that share nothing.
+-- Eight words of key from one seed, by a PCG32 sequence: similar seeds give unrelated keys.
 local function key_of(seed)
   local key, state = {}, seed
   for i = 1, 8 do
@@ -154,7 +154,7 @@ local function product(a, b)
   return a1 * b1 + (mid >> 32) + (cross >> 32) + (carry >> 32), a * b
 end
 
--- An integer of least..most, each as likely as the others: draws that would favour some are thrown away.
+-- A uniform integer of least..most: draws that would favour some values are rejected.
 local function between(rng, least, most)
   local range = most - least + 1
   if range == 0 then
@@ -196,7 +196,7 @@ end
 
 -- Statistics ---------------------------------------------------------------------------------------------------------
 
--- A sum that keeps what ordinary addition drops (Neumaier).
+-- A sum with error compensation (Neumaier).
 local function sum(data)
   local total, lost = 0.0, 0.0
   for i = 1, #data do
@@ -314,7 +314,7 @@ local function normal_cdf(z)
   return erfc(-z * 0.7071067811865476) / 2
 end
 
--- The z below which a share p lies: halving, as the distribution only grows. Exact enough after sixty times.
+-- The quantile of p, by bisection: the distribution is monotonic. Sixty halvings are exact enough.
 local function normal_quantile(p)
   local low, high = -40.0, 40.0
   for _ = 1, 64 do
@@ -353,7 +353,7 @@ function M.wilson_ci(successes, total, confidence)
   local whole = 1 + squared / total
   local center = (share + squared / (2 * total)) / whole
   local reach = z / whole * sqrt(share * (1 - share) / total + squared / (4 * total * total))
-  -- At the ends the interval touches them; rounding must not push it a hair away or beyond.
+  -- At the ends the interval touches them; rounding must not move it away or beyond.
   return {
     lower = successes == 0 and 0.0 or math.max(0.0, center - reach),
     upper = successes == total and 1.0 or math.min(1.0, center + reach),
@@ -363,7 +363,7 @@ end
 
 -- Welch's test ---------------------------------------------------------------------------------------------------------
 
--- Logarithm of the gamma function for x > 0: climbs to where Stirling's series is exact.
+-- Logarithm of the gamma function for x > 0: recurs upwards to where Stirling's series is exact.
 local function lgamma(x)
   local shift = 0.0
   while x < 15 do
@@ -402,7 +402,7 @@ local function beta_fraction(x, a, b)
   return value
 end
 
--- The share of the beta distribution below x, where `rest` is 1 - x, told apart so that neither loses digits.
+-- The share of the beta distribution below x, where `rest` is 1 - x, passed separately so that neither loses digits.
 local function beta_share(x, rest, a, b)
   if x <= 0 then
     return 0.0
@@ -428,7 +428,7 @@ function M.welch_t_test(xs, ys)
   return { t_stat = t, df = df, p_value = p }
 end
 
--- What is not here yet --------------------------------------------------------------------------------------------------
+-- Not implemented yet --------------------------------------------------------------------------------------------------
 
 local LATER = [[
   sample_with_replacement normal_sample beta_sample gamma_sample exp_sample uniform_sample lognormal_sample
@@ -440,7 +440,7 @@ local LATER = [[
   ewma autocorrelation permutations
 ]]
 
--- Made when asked for, so that a paused session does not carry fifty functions that only refuse.
+-- Created on first use, so that a paused session does not hold fifty functions that only raise.
 alc.math = setmetatable(M, {
   __metatable = false,
   __index = function(_, name)

@@ -1,12 +1,12 @@
--- alc.card: immutable records of what was run and how well it did, kept in the database.
+-- alc.card: immutable records of runs and their scores, in the database.
 --
 -- A chunk of the Lua library: `local alc, host = ...` adds functions to `alc`. Everything goes through
--- `host.state(op, namespace, key, value)`: journaled like any other question, and what one step writes lands whole.
+-- `host.state(op, namespace, key, value)`: recorded like any other query; the writes of one step are atomic.
 -- The namespaces contain "/", so neither `alc.state` nor `ctx.state` can name them:
 --
---   card/id       id -> package. Written only where there is none: no two sessions can create one id.
+--   card/id       id -> package. Written only if it is missing, so two sessions cannot create the same id.
 --   card/body     package/id -> the card
---   card/index    package/id -> its summary, and what it descends from: listing reads no card
+--   card/index    package/id -> its summary and its ancestor, so that a listing reads no cards
 --   card/samples  id -> rows, written once
 --   card/alias    name -> {name, card_id, pkg?, set_at, note?}
 
@@ -42,7 +42,7 @@ local function check_name(name, what, text)
   return text
 end
 
--- Options of one's own. A null from JSON counts as none.
+-- A copy of the options. A null from JSON counts as missing.
 local function options(name, given)
   if given == nil or given == NULL then
     return {}
@@ -71,12 +71,12 @@ end
 
 -- Values -------------------------------------------------------------------------------------------------------------
 
--- A list, as JSON sees it: something in its first place, or an empty array that came from JSON.
+-- Whether a table is a JSON array: it has a first item, or it is an empty array from JSON.
 local function is_list(value)
   return #value > 0 or next(value) == nil and encode(value) == "[]"
 end
 
--- A copy without nulls: a card says nothing about what it does not know.
+-- A copy without nulls: a card omits unknown values.
 local function without_nulls(value)
   if type(value) ~= "table" then
     return value
@@ -107,8 +107,8 @@ local function sorted_keys(value)
   return keys
 end
 
--- JSON with sorted keys and bare strings: only ever hashed, so that the same content has the same fingerprint
--- wherever it was made.
+-- JSON with sorted keys and bare strings: only for hashing: the same content has the same fingerprint
+-- in every process.
 local function canonical(value)
   if type(value) == "string" then
     return '"' .. value .. '"'
@@ -192,7 +192,7 @@ local function shown(entry)
   return entry
 end
 
--- The values of a namespace in one question; those of one package have keys that begin with its name and "/".
+-- The values of a namespace, in one query. The keys of a package begin with its name and "/".
 local function scan(namespace, pkg)
   local out = {}
   for i, pair in ipairs(state("scan", namespace, pkg and pkg .. "/" or "")) do
@@ -357,7 +357,7 @@ local function among(value, list)
   return false
 end
 
--- -1, 0 or 1, or nil where there is no order: only values of one type have one, and false comes before true.
+-- -1, 0 or 1, or nil without an order: only values of the same type are ordered; false comes before true.
 local function compare(one, two)
   local kind = type(one)
   if kind ~= type(two) or kind ~= "number" and kind ~= "string" and kind ~= "boolean" then
@@ -375,7 +375,7 @@ local function ordered(accepts)
   end
 end
 
--- Each is asked with the value found, nil if there is none.
+-- Each gets the value found, or nil.
 local OPERATORS = {
   eq = function(value, wanted)
     return value ~= nil and same(value, wanted)
@@ -517,7 +517,7 @@ end
 
 local RANKS = { boolean = 1, number = 2, string = 3 }
 
--- Cards that lack a field come last whichever way the rest goes; the newest first among equals.
+-- Cards without the field come last in either direction; among equals the newest comes first.
 local function sort_by(cards, order)
   sort(cards, function(one, two)
     for _, by in ipairs(order) do
@@ -623,7 +623,7 @@ local function node(entry, depth, stats)
   }
 end
 
--- One walk over the tree of cards, which collects what it passes.
+-- Walks the tree of cards and collects the visited ones.
 local function walk_of(opts)
   local allowed = opts.relation_filter
   if type(allowed) == "string" then

@@ -8,7 +8,7 @@ local checked, caught, passed, expected, REQUEST = kit.checked, kit.caught, kit.
 
 local own = {}
 
--- A handler runs after the fall, so that it may ask too.
+-- A handler runs after the stack was unwound, so that it may make queries, too.
 
 local function false_and(_, value)
   return false, value
@@ -51,7 +51,7 @@ end
 
 local LANGUAGE = { "layer0", "json", "tostring", "pairs", "json_decode", "output", "strings", "system", "tables" }
 
--- Close a coroutine. C runs what it has to close, and from there nothing can be asked: so the language is all there before.
+-- Close a coroutine. C runs its __close handlers, which cannot make queries, so all parts are loaded before.
 local function ended(co)
   for i = 1, #LANGUAGE do
     kit.part(LANGUAGE[i])

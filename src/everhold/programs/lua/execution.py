@@ -1,19 +1,19 @@
-"""A life of a Lua program in this process.
+"""The execution of a Lua program in this process.
 
-A life has strands: the program, and each child of an `alc.fork`, with a state of its own. A strand
-runs until it asks something or ends; whoever has his answer goes on, whatever the others wait for.
-Everything a strand asks has a key made of its path: the program's is 0, the k-th child that strand
-t forks is t.k.
+An execution has coroutines: the program, and each child of an `alc.fork`. Each has a Lua state of
+its own and runs until it makes a query or ends; a coroutine with its answer resumes, whatever the
+others wait for. The key of a query is made of the path of its coroutine: the program has path 0,
+and the k-th child that coroutine t forks has path t.k.
 
 Rules
-  1. Answers are handed over in their order, and strands go on in the order in which their answers
-     came.
-  2. A batch goes on when all its answers are here, or with the first error: then the rest is
-     withdrawn.
-  3. A fork goes on when all its children have ended. Where it aborts, the first failure withdraws
-     what the others ask.
-  4. What a child records is recorded under `<strategy>#<place>/<name>`, and is in the fork's result
-     as `stats`.
+  1. Answers are delivered in their order, and coroutines resume in the order in which their
+     answers arrived.
+  2. A batch resumes when all its answers have arrived, or with the first error; then its other
+     queries are withdrawn.
+  3. A fork resumes when all its children have ended. With `on_error` "abort", the first failure
+     withdraws the queries of the other children.
+  4. Values that a child records are stored under `<strategy>#<place>/<name>`, and are in the
+     result of the fork as `stats`.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ from everhold.programs.lua.vm import (
     make_vm_opening,
 )
 
-#: Strands that a life may have at once, and what the smallest of them may hold.
+#: Coroutines that an execution may have at once, and the memory of the smallest of them.
 MAX_COROUTINES: Final = 64
 _LEAST: Final = 8 * 2**20
-#: Letters of an error, and of the lines where it was, that are kept.
+#: Characters of an error, and of its traceback, that are stored.
 _LONGEST: Final = 20_000
-#: Answers that are handed over at once on replay.
+#: Answers that are delivered together on replay.
 _AT_ONCE: Final = 32
 
 VmInput = tuple[Any, ...]
@@ -101,33 +101,33 @@ class LuaExecution:
         self.birth = birth
         self.meter = meter
         self.replaying = False
-        self.recorded: DeliveryNotes | None = None  # on replay: what is noted of this advance
+        self.recorded: DeliveryNotes | None = None  # on replay: the recorded notes of this advance
         self.recorded_versions: dict[str, int] = {}
         self.asked_count = 0
         self.n = -1
         self._memory, self._cpu, self._again = memory, cpu, max(cpu, again)
-        # says which packages may be required, where somebody has to allow it
+        # which packages may be required, if that is restricted
         self._allowed = allowed
-        self._seen: tuple[int, dict[Path, bool]] = (-1, {})  # those packages, in which advance
+        self._seen: tuple[int, dict[Path, bool]] = (-1, {})  # the results, and in which advance
         self._ctx = program.ctx(birth.args)
-        # of the program; each child has its own
+        # the namespace of the program; each child has its own
         self._space = space or make_lua_namespace(get_namespace_name(self._ctx))
         self._budget = birth.budget
-        # what is counted here, for a budget that only the ctx names
+        # counts here, for a budget that only the ctx has
         self._own: Metrics | None = None
         if birth.budget is None and "budget" in self._ctx:
             self._budget = Budget.read(self._ctx["budget"])
             self._own = None if self._budget is None else Metrics()
         self._at = birth.created_at
-        self._since = 0.0  # when this advance began, in seconds of CPU, if somebody has to know
+        self._since = 0.0  # CPU time when this advance began, if it is measured
         self._seed = ""
-        self._until: float = 0  # the delivery from which on other dice fall
+        self._until: float = 0  # the delivery from which on another seed is used
         self._cancelled = self._dropped = False
         self._llm_asked = 0
         self._strands: list[LuaCoroutine] = []
         self._pending: dict[int, tuple[QueryWait, int]] = {}
         self._ready: list[tuple[LuaCoroutine, VmInput]] = []
-        # open, if nothing else is and nothing limits it: then it is not in `_pending`
+        # the only open query, if there is no budget; it is not in `_pending`
         self._only: Query | None = None
         self._asked: list[Query] = []
         self._withdrawn: list[int] = []
@@ -188,7 +188,7 @@ class LuaExecution:
     def follow(
         self, recorded: Sequence[Delivery], place: int, last: int
     ) -> tuple[int, ProgramReply]:
-        given = self._words(recorded[place : min(place + _AT_ONCE, last + 1)])
+        given = self._plain_answers(recorded[place : min(place + _AT_ONCE, last + 1)])
         try:
             taken, came = (
                 self._strands[0].vm.go_along(self._seconds, given) if len(given) > 3 else (0, ())
@@ -211,9 +211,9 @@ class LuaExecution:
         one = recorded[place]
         return place, self.advance(one.n, one.at, one.answers, False, None)
 
-    def _words(self, recorded: Sequence[Delivery]) -> list[Any]:
-        """What `LuaVm.go_along` takes of deliveries that are mere words, each after a question of
-        mere words.
+    def _plain_answers(self, recorded: Sequence[Delivery]) -> list[Any]:
+        """The arguments of `LuaVm.go_along` for the first deliveries that answer a plain prompt
+        with plain text.
         """
         given: list[Any] = []
         if self._only is None:
@@ -238,8 +238,8 @@ class LuaExecution:
         return given
 
     def _next(self, strand: LuaCoroutine, came: VmInput) -> ProgramReply:
-        """The common step: the only open question had its answer, and mostly the next one is its
-        like.
+        """The common step: the only open query was answered, and the next one is mostly a plain
+        prompt, too.
         """
         if came[1] == b"llm" and len(came) == 3 and not came[0]:
             q = self.asked_count
@@ -308,8 +308,8 @@ class LuaExecution:
 
     @property
     def _seconds(self) -> float:
-        """Seconds of CPU that an advance may take: more if it is known to have paused, maybe on a
-        faster machine.
+        """Seconds of CPU time that an advance may take. On replay more, because the recorded run
+        paused in time, maybe on a faster machine.
         """
         if not self.replaying or (self.recorded is not None and self.recorded.outcome is not None):
             return self._cpu
@@ -317,10 +317,10 @@ class LuaExecution:
 
     @property
     def memory(self) -> int:
-        """How many bytes its Lua states hold."""
+        """The bytes of its Lua states."""
         return sum(strand.vm.memory for strand in self._strands)
 
-    # ---- beginning, going on, ending
+    # ---- start, resume, end
 
     def _begin(self) -> None:
         program = self.program
@@ -341,7 +341,7 @@ class LuaExecution:
                 ) from None
             given = (b"file", program.name.encode(), main.code, f"@{main.title}".encode())
             mode = main.mode or b"t"
-        root = self._strand(
+        root = self._start_coroutine(
             "0",
             self._space,
             self._memory,
@@ -359,7 +359,7 @@ class LuaExecution:
             )
         )
 
-    def _strand(
+    def _start_coroutine(
         self,
         path: str,
         space: str,
@@ -370,7 +370,7 @@ class LuaExecution:
         *,
         called: str | None = None,
     ) -> LuaCoroutine:
-        """A strand with its state, in which the space is `called` so."""
+        """A coroutine with its Lua state, in which its namespace is named `called`."""
         vm = LuaVm(
             memory=memory,
             namespace=(space if called is None else called).encode(),
@@ -390,10 +390,10 @@ class LuaExecution:
             self._own.answered(query, answer)
         if answer.error is not None:
             said = format_answer_error(answer)
-            if query.kind is Kind.STATE:  # as programs know it
+            if query.kind is Kind.STATE:  # the wording of algocline
                 said = said.replace(b" cannot be stored as JSON: is ", b" is ")
             self._withdraw(wait)
-            self._go_on(wait.strand, False, said)
+            self._resume(wait.strand, False, said)
             return
         wait.answers[place] = (
             encode_lua_json(answer.value)
@@ -402,20 +402,20 @@ class LuaExecution:
         )
         wait.left -= 1
         if not wait.left:
-            self._go_on(wait.strand, True, *wait.answers)
+            self._resume(wait.strand, True, *wait.answers)
 
-    def _go_on(self, strand: LuaCoroutine, *given: Any) -> None:
+    def _resume(self, strand: LuaCoroutine, *given: Any) -> None:
         strand.waits = None
         self._ready.append((strand, given))
 
     def _cancel(self, reason: str) -> None:
-        """Whoever waits for an answer sees an error once; what is asked afterwards is refused."""
+        """Each open query raises an error once; later queries are refused."""
         self._cancelled = True
         said = f"cancelled: {reason}".encode("utf-8", "backslashreplace")
         for strand in list(self._strands):
             if isinstance(strand.waits, QueryWait):
                 self._withdraw(strand.waits)
-                self._go_on(strand, False, said)
+                self._resume(strand, False, said)
 
     def _drain(self) -> None:
         while self._ready and self._outcome is None:
@@ -423,7 +423,7 @@ class LuaExecution:
             self._run(strand, given)
 
     def _run(self, strand: LuaCoroutine, given: VmInput) -> None:
-        """Let a strand go on until it waits or ends."""
+        """Resume a coroutine until it waits or ends."""
         allowed = (
             self._seconds if not self._since else self._seconds - (process_time() - self._since)
         )
@@ -433,7 +433,7 @@ class LuaExecution:
             self._overtime(strand, b"", b"")
 
     def _listen(self, strand: LuaCoroutine, came: VmInput) -> None:
-        """Do what a strand asks, as long as it can be answered at once."""
+        """Handle requests of a coroutine while they can be answered at once."""
         while True:
             if came[0]:
                 self._hear(strand)
@@ -442,7 +442,7 @@ class LuaExecution:
                 return
             came = strand.vm.go(None, 0.0, *answer)
 
-    # ---- what strands ask
+    # ---- requests of coroutines
 
     def _llm(
         self,
@@ -525,7 +525,7 @@ class LuaExecution:
     def _require(self, strand: LuaCoroutine, name: bytes) -> VmInput:
         try:
             found = find_lua_module(
-                name.decode(), self.program.roots, self._allowed and self._vouched
+                name.decode(), self.program.roots, self._allowed and self._may_require
             )
         except OSError as error:
             return False, f"module '{name.decode()}' cannot be read: {error.strerror}".encode()
@@ -539,8 +539,8 @@ class LuaExecution:
         where = found.title.encode()
         return True, found.code, where, b"@" + where, found.mode or b"t"
 
-    def _vouched(self, package: Path) -> bool:
-        """Whether a package may be required; that is looked up once in an advance."""
+    def _may_require(self, package: Path) -> bool:
+        """Whether a package may be required; checked once per advance."""
         if self._seen[0] != self.n:
             self._seen = (self.n, {})
         known = self._seen[1]
@@ -562,7 +562,7 @@ class LuaExecution:
         for place, name in enumerate(names):
             path = f"{strand.path}.{strand.made}"
             strand.made += 1
-            child = self._strand(
+            child = self._start_coroutine(
                 path, make_own_namespace(self.birth.id, path), memory, fork, name.decode(), place
             )
             fork.children.append(child)
@@ -583,7 +583,7 @@ class LuaExecution:
     def _failed(self, strand: LuaCoroutine, said: bytes, lines: bytes) -> None:
         self._strands.remove(strand)
         fork = strand.fork
-        # a letter has four bytes at most
+        # a character has four bytes at most
         words = decode_lua_text(said if fork is not None else said[: 4 * _LONGEST])
         if fork is None:
             self._outcome = Raised(
@@ -592,7 +592,7 @@ class LuaExecution:
         elif fork.aborts:
             for child in fork.children:
                 self._abandon(child)
-            self._go_on(
+            self._resume(
                 fork.parent, False, f"alc.fork: strategy '{strand.name}' failed: {words}".encode()
             )
         else:
@@ -611,10 +611,10 @@ class LuaExecution:
         )
         fork.left -= 1
         if not fork.left:
-            self._go_on(fork.parent, True, b"[" + b",".join(fork.results) + b"]")
+            self._resume(fork.parent, True, b"[" + b",".join(fork.results) + b"]")
 
     def _abandon(self, strand: LuaCoroutine) -> None:
-        """Let go of a strand, of those below it, and of what they ask."""
+        """Remove a coroutine with its children, and withdraw their queries."""
         if strand not in self._strands:
             return
         self._strands.remove(strand)
@@ -628,7 +628,7 @@ class LuaExecution:
     # ---- queries
 
     def _place(self, strand: LuaCoroutine) -> tuple[int, str]:
-        """The number and the key of the next query of a strand."""
+        """The number and the key of the next query of a coroutine."""
         q = self.asked_count
         key = f"{strand.path}:{strand.asked}"
         self.asked_count = q + 1
@@ -649,7 +649,7 @@ class LuaExecution:
         for query in wait.queries:
             if self._pending.pop(query.q, None) is None:
                 continue
-            if query.q >= first:  # asked and withdrawn in one breath: nobody heard of it
+            if query.q >= first:  # asked and withdrawn in one advance: not recorded
                 self._asked.remove(query)
             else:
                 self._withdrawn.append(query.q)
@@ -673,7 +673,7 @@ class LuaExecution:
             "tokens": meter.tokens,
         }
 
-    # ---- what strands say
+    # ---- output of coroutines
 
     def _hear(self, strand: LuaCoroutine) -> None:
         more = True
@@ -711,7 +711,7 @@ class LuaExecution:
         return self._notes
 
 
-#: What may come out of a state. Whatever returns something is answered at once.
+#: The requests of a Lua state. A handler that returns a value answers at once.
 _ASKED: Final[dict[bytes, Callable[..., VmInput | None]]] = {
     b"llm": LuaExecution._llm,
     b"batch": LuaExecution._batch,
@@ -726,7 +726,7 @@ _ASKED: Final[dict[bytes, Callable[..., VmInput | None]]] = {
 
 
 class LuaCoroutine:
-    """A state that runs on its own: the program, or a child it forked."""
+    """The program, or a child that it forked, with its Lua state."""
 
     __slots__ = (
         "asked",
@@ -757,7 +757,7 @@ class LuaCoroutine:
         self.path = path
         self.space = space  # the namespace of its durable values
         self.memory = memory
-        self.fork = fork  # whose child it is
+        self.fork = fork  # the fork that started it
         self.name = name
         self.place = place
         outer = fork.parent.label if fork is not None else ""
@@ -769,7 +769,7 @@ class LuaCoroutine:
 
 
 class QueryWait:
-    """Open queries of a strand: it goes on when all of them have an answer."""
+    """Open queries of a coroutine, which resumes when all of them are answered."""
 
     __slots__ = ("answers", "left", "queries", "strand")
 
@@ -781,7 +781,7 @@ class QueryWait:
 
 
 class ForkWait:
-    """A strand that waits for its children: it goes on when all of them have ended."""
+    """A coroutine that waits for its children, and resumes when all of them have ended."""
 
     __slots__ = ("aborts", "children", "left", "parent", "results")
 

@@ -1,4 +1,4 @@
--- How a life ends that fails: the error as words, and where it was. A part of the sandbox: it gets the kit.
+-- The error of a failed program: its message and its traceback. A part of the sandbox: it gets the kit.
 
 local kit = ...
 
@@ -7,7 +7,7 @@ local format, gsub, concat = kit.format, kit.gsub, kit.concat
 
 local own = {}
 
--- The lines of the program that stand on the stack of a coroutine.
+-- The program's lines on the stack of a coroutine.
 local function lines_of(co)
   local kept = {}
   for line in gmatch(kit.traceback(co), "[^\n]+") do
@@ -18,11 +18,11 @@ local function lines_of(co)
   return concat(kept, "\n")
 end
 
--- An error as words, whatever it is: also by its own __tostring, which may not ask and may not take long.
+-- Any error as text, also by its own __tostring, which may neither make queries nor take long.
 local function words_of(problem)
   local kind = type(problem)
   if kind == "string" then
-    return (gsub(problem, "^%?:%-1: ", "")) -- our own Lua has no lines
+    return (gsub(problem, "^%?:%-1: ", "")) -- our own Lua has no line numbers
   end
   local co = kit.create(function()
     local mt = kit.metatable_of(problem)

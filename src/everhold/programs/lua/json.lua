@@ -6,8 +6,8 @@
 --   integer, float     stay what they are: 3.0 is written as 3.0
 --   object             keys in the order of their bytes, wherever one is written
 --
--- What JSON cannot hold is an error with the path of the value. No metamethod is called: what is not there is never
--- asked of a table with a metatable of its own. A call of C costs more than some lines of Lua, so there is one for a
+-- A value that JSON cannot represent raises an error with its path. No metamethod is called: missing fields are never
+-- read from a table with its own metatable. A call of C costs more than some lines of Lua, so there is one for each
 -- value.
 
 local kit = ...
@@ -22,7 +22,7 @@ local DEEPEST = 128
 local MOST = 1e14 -- below it Lua itself writes numbers without a fraction as JSON has them
 local REFUSED, BROKEN = "%s is a %s, which JSON cannot hold", "%s is not valid UTF-8 (byte %d)"
 
--- `way` has the tables that are open, the key under which each of them was found, by depth, and the path of the first.
+-- The path of a value: `way` has the open tables and their keys by depth, and the path of the first.
 local function path_of(way, depth)
   local path = way[0]
   for i = 1, depth do
@@ -36,7 +36,7 @@ local function refuse(way, depth, key, template, detail)
   error(format(template, path_of(way, depth), detail), 0)
 end
 
--- Texts, numbers and the rest that is no table
+-- Strings, numbers and other values that are not tables
 
 local escaped = kit.setmetatable({ ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t" }, {
   __index = function(_, letter) return format("\\u%04x", byte(letter)) end,
@@ -55,7 +55,7 @@ local function quoted(text)
   return '"' .. text .. '"'
 end
 
--- A number with a fraction, or a very large one, with as few digits as bring it back.
+-- A number with a fraction, or a very large one, with the fewest digits that give the same number.
 local function float(value)
   local written = format("%.15g", value)
   if tonumber(written) ~= value then
@@ -67,7 +67,7 @@ local function float(value)
   return match(written, "[.e]") and written or written .. ".0"
 end
 
--- A truth value, null or a number; nil if it is none of them.
+-- A boolean, null or a number; nil for other values.
 local function plain(value, kind)
   if kind == "boolean" then
     return value and "true" or "false"
@@ -83,7 +83,7 @@ end
 
 -- Tables
 
--- An object whose keys are not all texts, as one whose keys are.
+-- A copy of an object whose keys are all strings.
 local function renamed(value, way, depth)
   local found = {}
   for key, item in next, value do
@@ -115,7 +115,7 @@ local function entries(value, way, depth, known)
   return names, count, value
 end
 
--- A name as it is written, from then on known.
+-- The JSON of a name, cached.
 local function named(name, way, depth, known)
   local text, bad = quoted(name)
   if bad then
@@ -125,7 +125,7 @@ local function named(name, way, depth, known)
   return known[name]
 end
 
--- What there is to write of a table: nil for an array, or the names of an object; how many; and a table that has them.
+-- The contents of a table: nil for an array, or the names of an object; their number; and the table that has them.
 local function opened(value, way, depth, known)
   local mt = getmetatable(value)
   local count, is_array = mt == nil and #value or rawlen(value), rawequal(mt, array)

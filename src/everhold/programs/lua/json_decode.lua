@@ -1,8 +1,8 @@
 -- JSON text as Lua values: see `json.lua`. A part of the sandbox: it gets the kit and returns decode.
 --
--- What most values are is read by one pattern each, with what stands behind it: a text without escapes, a number, a
--- word. What that pattern does not take is read again by hand, which knows what is wrong with it. There is one way
--- only to match each of them, so that none takes longer than there are letters.
+-- One pattern reads each common value with the character behind it: a string without escapes, a number, a
+-- word. Everything else is parsed by hand, which also finds the error. Each pattern can match in one way
+-- only, so that it takes linear time.
 
 local kit = ...
 
@@ -30,12 +30,12 @@ local PLAIN = { b = "\b", f = "\f", n = "\n", r = "\r", t = "\t", ['"'] = '"', [
 local fill
 
 local function fail(source, at, wanted)
-  local _, last = find(source, "^.[\128-\191]*", at) -- a whole letter, so that the words of the error are text
+  local _, last = find(source, "^.[\128-\191]*", at) -- a whole character, so that the message is valid UTF-8
   local got = last and format("%q", sub(source, at, last)) or "the end"
   error(format("expected %s at byte %d, got %s", wanted, at, got), 0)
 end
 
--- The letter that is written with its number behind \u, and the place after it.
+-- The character of a \u escape, and the place after it.
 local function unescape(source, at)
   local _, last, digits = find(source, "^(%x%x%x%x)", at + 1)
   local code = last and tonumber(digits, 16) or fail(source, at, "four hexadecimal digits")
@@ -72,7 +72,7 @@ local function read_text(source, at)
   end
 end
 
--- The number of these digits and what is behind them; nil if that is none.
+-- The number of these digits, and what follows; nil if it is not a number.
 local function number(digits, rest)
   if not find(digits, "^%-?0%d") and (rest == "" or find(rest, "^%.%d") or find(rest, "^[eE]")) then
     return tonumber(digits .. rest)
@@ -113,7 +113,7 @@ local function read(source, at, sign, depth)
   return read_number(source, at)
 end
 
--- A name by hand, and as far as the value.
+-- A name by hand, up to the value.
 local function read_name(source, at)
   if sub(source, at, at) ~= '"' then
     fail(source, at, "a name in quotes")
@@ -184,7 +184,7 @@ function fill(source, at, sign, depth, found, ends)
   end
 end
 
--- The value of a text, around which there are so many levels that do not count.
+-- The value of a text. `around` outer levels do not count towards the limit of depth.
 local function decode(source, around)
   local _, bad = utf8_len(source)
   if bad then

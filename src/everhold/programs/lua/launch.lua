@@ -1,7 +1,7 @@
--- The beginning of a life: what it is needed for is over with the program's first line, and then it is gone.
+-- Starts a program. It is needed only before the program's first line, and is collected after it.
 --
--- A chunk of the sandbox: it gets the kit; when the session was born; `how` ("text", "file" or "package"; of a package
--- there is no source, it is required); the name, the source, its title and its mode ("t" for text, "b" for what we
+-- A chunk of the sandbox: it gets the kit; when the session was born; `how` ("text", "file" or "package"; a package
+-- has no source, it is required); the name, the source, its title and its mode ("t" for text, "b" for what we
 -- compiled); and the ctx as JSON, or as names and plain values. It returns the coroutine of the program.
 
 local kit, born, how, name, source, title, mode, json = ...
@@ -44,7 +44,7 @@ function launch()
   return value
 end
 
--- The result as JSON. What is written as it stands needs no more of our Lua for that.
+-- The result as JSON. Simple values need no other part of our Lua.
 local function written(value)
   local kind = math.type(value) or type(value)
   if kind == "integer" or kind == "boolean" then

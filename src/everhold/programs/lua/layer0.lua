@@ -1,4 +1,4 @@
--- alc, Layer 0: what of it asks the host, and values as JSON. A part of the sandbox: it gets the kit.
+-- alc, Layer 0: functions that make queries, and JSON. A part of the sandbox: it gets the kit.
 
 local kit = ...
 
@@ -20,14 +20,14 @@ end
 
 local OWN = { prompt = true, system = true, max_tokens = true, grounded = true, underspecified = true }
 local MOST = 2 ^ 32 - 1
-local MANY = 50000 -- questions at once: they leave by the stack, and so do their answers come
+local MANY = 50000 -- queries at once: they and their answers pass through the stack
 
 local function tokens(value)
   local number = tointeger(tonumber(given(value)))
   return number and number >= 0 and number <= MOST and number or nil
 end
 
--- Options as JSON, without those that JSON cannot hold: a callback, say, is for the program alone.
+-- Options as JSON, without those that JSON cannot represent, such as a callback.
 local function storable(kept, what)
   local ok, text = caught(raw_pcall(encode, kept, what))
   if ok then
@@ -41,7 +41,7 @@ local function storable(kept, what)
   return raw_next(kept) and encode(kept, what)
 end
 
--- The options that are not ours, for whoever answers.
+-- The other options, which are passed on to the model.
 local function others(opts, what)
   local kept
   for name, value in raw_next, opts do
@@ -53,7 +53,7 @@ local function others(opts, what)
   return kept and storable(kept, what)
 end
 
--- system, max_tokens, grounded, underspecified and the rest. What is not what it should be counts as not given.
+-- system, max_tokens, grounded, underspecified and the rest. A value of a wrong type counts as missing.
 local function options(opts, what)
   if type(opts) ~= "table" then
     error(format("%s: opts must be a table, got %s", what, type(opts)), 3)
@@ -74,7 +74,7 @@ function alc.llm_batch(items)
   if type(items) ~= "table" then
     error("alc.llm_batch: items must be an array, got " .. type(items), 2)
   end
-  local asked, count = {}, tointeger(#items) or 0 -- a table may answer for itself with anything
+  local asked, count = {}, tointeger(#items) or 0 -- __len may return anything
   if count < 1 then
     error("alc.llm_batch: empty items array", 2)
   elseif count > MANY then
@@ -101,7 +101,7 @@ function alc.fork(strategies, ctx, opts)
   if type(strategies) ~= "table" or #strategies == 0 then
     error("alc.fork: strategies must be a non-empty array of package names", 2)
   end
-  local names = {} -- read once: a table that answers for itself may say something else the next time
+  local names = {} -- read once: __index may return something else the next time
   for i = 1, #strategies do
     local name = strategies[i]
     if type(name) ~= "string" or not find(name, "^[%w_][%w_.-]*$") or find(name, "..", 1, true) then
@@ -113,7 +113,7 @@ function alc.fork(strategies, ctx, opts)
   local aborts = opts.on_error == "abort" or opts.on_error == "fail"
   local copy = encode(ctx, "alc.fork: ctx")
   local results = request("fork", aborts, copy, unpack(names))
-  return decode(results, 3) -- the list, a child's table, and its stats are around what children said
+  return decode(results, 3) -- three levels around the results: the list, the table of a child, and its stats
 end
 
 function alc.budget_remaining()
@@ -217,7 +217,7 @@ function alc.state.incr(key, delta, default)
   return state("incr", namespace, name, step, start) + 0.0
 end
 
--- For the library: any namespace. A missing value is nil; `scan` gives pairs of key and value.
+-- For the library: any namespace. A missing value is nil; `scan` returns pairs of key and value.
 local host = { null = null, array = array, version = kit.version }
 
 function host.require(name)
@@ -237,7 +237,7 @@ function host.state(verb, namespace, key, value)
   return found
 end
 
--- Where a chunk of the library writes: it reads through to `alc`, and fills only what is empty there.
+-- The table that a chunk of the library writes to: it reads through to `alc`, and sets only missing fields there.
 local libraries = kit.setmetatable({}, {
   __index = alc,
   __newindex = function(_, name, value)

@@ -1,4 +1,4 @@
--- Layer 1: what programs say with the words of Layer 0. Nothing here touches the host.
+-- Layer 1: helpers built on Layer 0. Nothing here calls the host.
 --
 -- A chunk of the Lua library: `local alc, host = ...` adds functions to `alc`; `host.require` loads a package. Layer 0
 -- is looked up when it is called, so that a program which wraps `alc.llm` wraps it for everything here too.
@@ -16,7 +16,7 @@ local function copy(from)
   return out
 end
 
--- Options as a table of our own. A null from JSON counts as none.
+-- A copy of the options. A null from JSON counts as missing.
 local function options(name, opts)
   if opts == nil or opts == host.null then
     return {}
@@ -46,7 +46,7 @@ function alc.filter(list, f)
   return out
 end
 
--- Without a first value it starts from the first item; of nothing and without one it is nil.
+-- Without a first value it starts from the first item; for an empty list without one it is nil.
 function alc.reduce(list, f, init)
   local acc, from = init, 1
   if acc == nil then
@@ -123,7 +123,7 @@ function alc.llm_json(prompt, opts)
   return alc.json_extract(raw), raw
 end
 
--- One batch for all items: their prompts go out together, and the answers come back in the same order.
+-- One batch for all items; the answers have the order of the items.
 function alc.parallel(items, prompt_fn, opts)
   if type(items) ~= "table" or #items == 0 then
     error("alc.parallel: items must be a non-empty array", 2)
@@ -159,12 +159,12 @@ function alc.parallel(items, prompt_fn, opts)
   return out
 end
 
--- Answers of this session that are asked for again --------------------------------------------------------------------
+-- The cache of this session's answers --------------------------------------------------------------------
 
 local MOST = 256
 local kept, order, first, last, hits, misses = {}, {}, 1, 0, 0, 0
 
--- Options as text, without those that JSON cannot hold: nobody is asked with them.
+-- Options as text, without those that JSON cannot represent: they are not sent.
 local function as_text(opts)
   local ok, text = pcall(alc.json_encode, opts)
   if ok then
@@ -179,7 +179,7 @@ local function as_text(opts)
   return alc.json_encode(kept)
 end
 
--- Everything that shapes the answer is in the key: options that are passed through to the model too.
+-- The key contains everything that affects the answer, also options that are passed on to the model.
 local function cache_key(prompt, opts)
   local text, rest = tostring(prompt), copy(opts)
   for _, name in ipairs({ "system", "max_tokens" }) do
@@ -209,7 +209,7 @@ function alc.cache(prompt, opts)
   end
   misses = misses + 1
   local answer = alc.llm(prompt, opts)
-  -- Another coroutine may have asked the same meanwhile.
+  -- Another coroutine may have sent the same prompt meanwhile.
   if kept[key] == nil then
     if last - first + 1 >= MOST then
       kept[order[first]], order[first], first = nil, nil, first + 1
@@ -231,7 +231,7 @@ end
 
 -- State, budget, settings ---------------------------------------------------------------------------------------------
 
--- Without a question inside `f` it is one act: what another session writes meanwhile is not lost.
+-- If `f` makes no query it is atomic: the writes of other sessions are not lost.
 function alc.state.update(key, f, default)
   local value = f(alc.state.get(key, default))
   alc.state.set(key, value)
@@ -243,7 +243,7 @@ local LIMITS = { "llm_calls", "elapsed_ms", "tokens" }
 function alc.budget_check()
   local left = alc.budget_remaining()
   for _, limit in ipairs(left and LIMITS or {}) do
-    -- A limit that is not set is null, which is no number.
+    -- A limit that is not set is null, not a number.
     if type(left[limit]) == "number" and left[limit] <= 0 then
       return false
     end
@@ -281,7 +281,7 @@ function alc.tuning(defaults, ctx, opts)
   return merged(defaults, type(given) == "table" and given or {})
 end
 
--- One strategy after the other --------------------------------------------------------------------------------------------
+-- Pipelines of strategies --------------------------------------------------------------------------------------------
 
 local ON_ERROR = { abort = true, skip = true, continue = true }
 

@@ -1,4 +1,4 @@
--- What a program says on the side, kept until the host takes it: print, alc.log, alc.stats, alc.progress.
+-- Output of a program, buffered until the host takes it: print, alc.log, alc.stats, alc.progress.
 -- A part of the sandbox: it gets the kit.
 
 local kit = ...
@@ -9,7 +9,7 @@ local format, tostring, words, null, alc = kit.format, kit.tostring, kit.words, 
 
 local KEPT = 1000 -- lines, the newest
 local LONGEST = 20000 -- bytes of a line
-local AT_ONCE = 250 -- records that the host takes: a full state has little room for that
+local AT_ONCE = 250 -- records that the host takes at once: a full state has little free memory
 
 local own = {}
 local said, spoken = {}, 0
@@ -41,7 +41,7 @@ function own.write(level, ...)
   say(level, "io.write", joined("", ...))
 end
 
--- What is said for people to read: numbers count as text, and a letter that was cut in two is no reason to fail.
+-- Text for people: numbers count as text, and incomplete UTF-8 is not an error.
 local function remark(value, what)
   if type(value) ~= "string" and type(value) ~= "number" then
     error(format("%s must be a string, got %s", what, value == null and "null" or type(value)), 3)
@@ -111,7 +111,7 @@ function alc.progress(step, total, message)
   kit.noisy = true
 end
 
--- The lines said since the last time, oldest first: level, source and words of each.
+-- The lines since the last call, oldest first: level, source and text of each.
 local function lines(out, count)
   local first = spoken > KEPT and spoken % KEPT or 0
   local number = spoken > KEPT and KEPT or spoken
@@ -124,7 +124,7 @@ local function lines(out, count)
   return count
 end
 
--- What was said since the last time: whether there is more, progress (step, total, message), the number of records, name
+-- The output since the last call: whether there is more, progress (step, total, message), the number of records, name
 -- and JSON of each, and the lines. Progress and lines come when there are no more records.
 function own.take()
   local made, out, count = {}, {}, 0

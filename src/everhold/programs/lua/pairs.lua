@@ -22,7 +22,7 @@ local function append(keys, more)
   end
 end
 
--- The keys behind 1 … n, in order.
+-- The keys after 1 … n, in order.
 local function ordered(t, n)
   local numbers, strings, others = {}, {}, {}
   for key in raw_next, t do

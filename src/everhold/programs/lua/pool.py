@@ -1,18 +1,18 @@
-"""The worker processes of one event loop: chosen, watched, killed and ended.
+"""The worker processes of one event loop: starts, chooses, watches and kills them.
 
 Rules
-  1. A new life goes to the idle worker that holds least; if none is idle another is started, up to
-     `most`.
-  2. Whoever finds its worker busy with one advance for longer than `patience` gets `WorkerBusy`,
-     and begins elsewhere. A queue that moves is no reason.
-  3. An advance that uses more CPU time than the limit allows is killed with its worker, and its
-     session has failed. A worker that uses none for five times the limit is killed, too, and its
-     work is done again elsewhere: a program cannot wait, so something stopped the worker. Time in
-     which this process stood still does not count.
-  4. There are, or soon will be, two workers, and an idle one; one that computes for long gets less
-     of the processor, and takes no place from others: beside it another may be started, up to
-     `MAX_CROWD_FACTOR` times `most`. So hostile code holds up nobody but itself.
-  5. A worker without work ends after a while; what it held is made again where it is needed.
+  1. A new execution goes to the idle worker that holds the fewest executions. If no worker is
+     idle, another one is started, up to `most`.
+  2. A caller whose worker is busy with one advance for longer than `patience` gets `WorkerBusy`,
+     and starts in another worker. A queue that moves does not count.
+  3. A worker that exceeds the CPU limit of an advance is killed, and the session fails. A worker
+     that uses no CPU time for five times the limit is killed, too, and its work runs again in
+     another worker: a program cannot wait, so something stopped the worker. Time in which this
+     process itself was stopped does not count.
+  4. The pool keeps two workers, and one of them idle. A worker that computes for long gets a lower
+     priority and does not count towards `most`; with such workers there may be up to
+     `MAX_CROWD_FACTOR` times `most`. So hostile code delays only itself.
+  5. An idle worker ends after a while. Its executions are rebuilt when they are needed.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ from everhold.programs.lua.worker_process import (
 
 log = logging.getLogger("everhold")
 
-_LOOK: Final = 0.01  # seconds between two looks at busy workers
-_AWAY: Final = 1.0  # seconds between two looks after which this process stood still
-_SPARE: Final = 0.05  # seconds after which another worker is started, so that one is idle
-#: How many times `most` there may be, however many of them compute for long: each takes memory.
+_LOOK: Final = 0.01  # seconds between two checks of busy workers
+_AWAY: Final = 1.0  # a longer time between two checks means that this process was stopped
+_SPARE: Final = 0.05  # seconds after which another worker is started, to have an idle one
+#: The limit of all workers, also of those that compute for long, as a multiple of `most`.
 MAX_CROWD_FACTOR: Final = 4
-_CHUNK: Final = 2**15  # larger ones cost a call for memory each
-_MOMENT: Final = 0.001  # seconds for which the loop may stand still
-_LONG: Final = 0.25  # seconds of one advance after which a worker is no longer treated like others
+_CHUNK: Final = 2**15  # each larger buffer would be a system call for memory
+_MOMENT: Final = 0.001  # seconds for which the event loop may be blocked
+_LONG: Final = 0.25  # seconds after which an advance counts as long
 
 
 class LuaWorker:
-    """One process, from our side."""
+    """One worker process, as its pool uses it."""
 
     def __init__(self, pool: LuaWorkerPool) -> None:
         self.pool = pool
@@ -78,15 +78,15 @@ class LuaWorker:
         self.since = self.idle_since = time.monotonic()
         self.busy = False
         self._loop = pool.loop
-        self._awaited = 0  # orders that are not answered yet
+        self._awaited = 0  # orders without an answer
         self._replies: list[ProgramReply] = []
         self._problem: Exception | None = None
         self._answer: asyncio.Future[list[ProgramReply]] | None = None
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._blink = SpinWait()
-        self._is_prompt = False  # whether the last answer came at once
-        self._use: CpuUse | None = None  # from our first look at this advance
-        self._booting = 0.0  # seconds in which we saw it start
+        self._spin = SpinWait()
+        self._is_prompt = False  # whether the last answer arrived at once
+        self._use: CpuUse | None = None  # from the first check of this advance
+        self._booting = 0.0  # seconds that it has been starting
         self._slowed = False
         self._inbox = bytearray()
         self._outbox = bytearray()
@@ -99,8 +99,8 @@ class LuaWorker:
     # ---- work
 
     async def turn(self) -> None:
-        """Wait until it is ours; raises `WorkerBusy` if somebody else has it for too long,
-        `WorkerGone` if it ends meanwhile.
+        """Wait for the worker and occupy it. Raises `WorkerBusy` if another session occupies it for
+        too long, `WorkerGone` if it ends meanwhile.
         """
         if self.dead:
             raise WorkerGone
@@ -113,7 +113,7 @@ class LuaWorker:
             await mine
         except asyncio.CancelledError:
             if mine.done() and not mine.cancelled() and mine.exception() is None:
-                self.finish()  # it was given to us in the moment we left
+                self.finish()  # it was granted in the moment of the cancellation
             raise
 
     def occupy(self) -> None:
@@ -123,7 +123,7 @@ class LuaWorker:
         self.pool.watch()
 
     def finish(self) -> None:
-        """What was under way is over: the next in the queue has its turn."""
+        """Release the worker, and grant it to the next in its queue."""
         self.busy = False
         self.idle_since = time.monotonic()
         while self._queue:
@@ -135,8 +135,8 @@ class LuaWorker:
         self.pool.freed(self)
 
     async def work(self, orders: list[WorkerOrder]) -> list[ProgramReply]:
-        """Have orders done that belong together. Whoever calls has the turn; it ends with the last
-        reply.
+        """Run orders that belong together. The caller must occupy the worker; the last reply
+        releases it.
         """
         if self.dead:
             raise WorkerGone
@@ -145,21 +145,21 @@ class LuaWorker:
         self._problem = None
         for order in orders:
             self._send(encode_frame(order))
-        if self._is_prompt and len(orders) == 1 and self._came_at_once():
+        if self._is_prompt and len(orders) == 1 and self._wait_briefly():
             if self._problem is not None:
                 raise self._problem
             return self._replies
         self._answer = self._loop.create_future()
         return await self._answer
 
-    def _came_at_once(self) -> bool:
-        """Wait for a moment, in place."""
+    def _wait_briefly(self) -> bool:
+        """Wait for a moment in this call, which is faster than a turn of the event loop."""
         until = self.since + 2 * _MOMENT
-        blink = self._blink.begin()
-        while self._awaited and not self.dead and time.monotonic() < blink:
+        spin = self._spin.begin()
+        while self._awaited and not self.dead and time.monotonic() < spin:
             self._readable()
-        if blink:
-            self._blink.ended(in_vain=self._awaited > 0)
+        if spin:
+            self._spin.ended(in_vain=self._awaited > 0)
         while (
             self._awaited
             and not self.dead
@@ -170,7 +170,7 @@ class LuaWorker:
         return not self._awaited
 
     def drop(self, number: int) -> None:
-        """Have an execution forgotten."""
+        """Drop an execution."""
         if number in self.held:
             self.held.discard(number)
             if not self.dead:
@@ -185,7 +185,7 @@ class LuaWorker:
             except BlockingIOError:
                 sent = 0
             except OSError:
-                return  # it has ended; the reader finds out
+                return  # it has ended; `_readable` notices that
             if sent == len(data):
                 return
             data = data[sent:]
@@ -223,7 +223,7 @@ class LuaWorker:
         self._parse()
 
     def _parse(self) -> None:
-        """Take the frames that are whole."""
+        """Handle the complete frames of the inbox."""
         inbox = self._inbox
         while len(inbox) >= FRAME_HEADER.size and not self.dead:
             (size,) = FRAME_HEADER.unpack_from(inbox)
@@ -254,7 +254,7 @@ class LuaWorker:
             return
         if told.trouble is not None:
             self._problem = self._problem or decode_remote_error(told.trouble)
-        # else it ended before the last order
+        # otherwise it ended before the last order
         elif told.gone and not (self._replies and self._replies[-1].outcome):
             self._problem = self._problem or WorkerGone()
         now = time.monotonic()
@@ -276,13 +276,13 @@ class LuaWorker:
     # ---- its end
 
     def is_long(self, now: float) -> bool:
-        """Whether what it does takes so long that it is no longer treated like others."""
+        """Whether its advance takes long (rule 4)."""
         return self.busy and self.ready and now - self.since > _LONG
 
     def look(self, now: float, passed: float) -> None:
-        """Send away those who wait if what it does takes long, and kill it if that takes too long.
+        """Refuse waiting callers if the advance takes long; kill the worker if it takes too long.
 
-        `passed` is the time since the last look at all workers.
+        `passed` is the time since the last check of all workers.
         """
         if not self.ready:
             self._booting += passed
@@ -297,7 +297,7 @@ class LuaWorker:
             except OSError:
                 pass  # it has ended
         if now - self.since > self.pool.patience and self._queue:
-            self._send_away(WorkerBusy())
+            self._refuse_waiters(WorkerBusy())
         if self._use is None:
             self._use = CpuUse(self.process.pid)
             return
@@ -308,7 +308,7 @@ class LuaWorker:
             self.end(WorkerDied())
 
     def end(self, reason: Exception) -> None:
-        """Kill it, and tell whoever waits for it."""
+        """Kill it, and fail all waiters."""
         if self.dead:
             return
         self.dead = True
@@ -317,14 +317,14 @@ class LuaWorker:
         self.process.kill()
         self.pool.left(self)
         if self._loop.is_closed():
-            return  # nobody is left who waits
+            return  # no waiter can be left
         self._problem = reason
         self._awaited = 0
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(reason)
-        self._send_away(WorkerGone())
+        self._refuse_waiters(WorkerGone())
 
-    def _send_away(self, reason: Exception) -> None:
+    def _refuse_waiters(self, reason: Exception) -> None:
         for waiting in self._queue:
             if not waiting.done():
                 waiting.set_exception(reason)
@@ -332,7 +332,7 @@ class LuaWorker:
 
 
 class LuaWorkerPool:
-    """All workers of one loop. `close` ends them."""
+    """All workers of one event loop. `close` ends them."""
 
     def __init__(
         self,
@@ -358,9 +358,9 @@ class LuaWorkerPool:
         self.closed = False
 
     async def place(self, *, alone: bool = False) -> LuaWorker:
-        """A worker for a new life, whose turn it is now; `alone` wants one that holds nothing else.
+        """An occupied worker for a new execution; `alone` asks for one that holds no other.
 
-        Raises `WorkerGone` if there is none any more: one that ends now, or all of them.
+        Raises `WorkerGone` if the worker ends meanwhile, or the pool is closed.
         """
         if self.closed:
             raise WorkerGone
@@ -388,7 +388,7 @@ class LuaWorkerPool:
         return chosen
 
     def _has_room(self) -> bool:
-        """Whether another may be started."""
+        """Whether another worker may be started."""
         if self.closed or len(self.workers) < self._most:
             return not self.closed
         now = time.monotonic()
@@ -396,14 +396,14 @@ class LuaWorkerPool:
         return places < self._most and len(self.workers) < MAX_CROWD_FACTOR * self._most
 
     def _spare(self) -> None:
-        """See to it that one is idle, and that there are two; whoever waits has it."""
+        """Start a worker if there are fewer than two, or none is idle; a waiter gets it."""
         self._sparing = None
         if (
             len(self.workers) < 2 or all(worker.busy for worker in self.workers)
         ) and self._has_room():
             try:
                 self.freed(self._start())
-            except WorkerFailed as error:  # whoever needs one is told
+            except WorkerFailed as error:  # a caller that needs a worker gets its own error
                 log.warning("%s", error)
 
     def _start(self) -> LuaWorker:
@@ -414,7 +414,7 @@ class LuaWorkerPool:
         return worker
 
     def freed(self, worker: LuaWorker) -> None:
-        """A worker has nothing to do: whoever waits for any has it."""
+        """Grant an idle worker to the first waiter."""
         while self._queue and not worker.dead:
             waiting = self._queue.popleft()
             if not waiting.done():
@@ -423,7 +423,7 @@ class LuaWorkerPool:
                 return
 
     def left(self, worker: LuaWorker) -> None:
-        """A worker was killed; if somebody waits, another is started."""
+        """Remove a killed worker; if callers wait, another one is started."""
         self.workers.remove(worker)
         self._dying.append(worker.process)
         if self.closed:
@@ -438,7 +438,7 @@ class LuaWorkerPool:
         try:
             self.freed(self._start())
         except EverholdError as error:
-            if not self.workers:  # else the next that is free serves them
+            if not self.workers:  # otherwise the next free worker serves them
                 self._refuse(error)
 
     def _refuse(self, reason: Exception) -> None:
@@ -451,9 +451,7 @@ class LuaWorkerPool:
     # ---- the clock
 
     def watch(self) -> None:
-        """Look at the workers for as long as one is busy, or one that was killed has not ended
-        yet.
-        """
+        """Check the workers while one is busy, or a killed one has not ended."""
         if self._watching is None:
             self._watching = self.loop.call_later(_LOOK, self._look)
 
@@ -475,9 +473,7 @@ class LuaWorkerPool:
         self.watch()
 
     def _rest(self) -> None:
-        """Let go of workers that had nothing to do for a while; one that holds sessions stays if it
-        is the last.
-        """
+        """End workers that were idle for a while; the last one stays if it holds executions."""
         self._resting = None
         old = time.monotonic() - self._idle
         for worker in [each for each in self.workers if not each.busy and each.idle_since <= old]:

@@ -1,13 +1,12 @@
-"""A Lua execution in a worker process, as drive sees it.
+"""A Lua execution in a worker process, for the engine.
 
 Rules
-  1. Nothing is remembered here that the journal does not hold: when a worker is gone, or busy with
-     somebody else, the caller is told `Overtaken`, and makes the session again from the store,
-     elsewhere.
-  2. Whoever takes too long, or says too much, fails: that is recorded as the session's outcome, and
-     `retry` hands the same delivery over again.
-  3. A worker that dies is nobody's fault at first; if the next one dies of the same delivery, the
-     session is poison.
+  1. The journal has everything that is known here. If a worker is gone, or busy with another
+     session, the caller gets `Overtaken`, and rebuilds the session in another worker.
+  2. A session that takes too long, or sends too much, fails. That is its recorded outcome; `retry`
+     delivers the same answers again.
+  3. If a worker dies, another one tries the same delivery; if that one dies, too, the session
+     fails as poison.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class RemoteLuaExecution:
             raise Overtaken(self.birth.id, n)
         try:
             await worker.turn()
-            (reply,) = self._fitting(
+            (reply,) = self._check_namespaces(
                 worker, await worker.work([WorkerOrder(self._number, [encode_step(step)])])
             )
         except (WorkerBusy, WorkerGone):
@@ -105,7 +104,7 @@ class RemoteLuaExecution:
             return _ended(step, Poison(MAX_WORKER_DEATHS))
         except (WorkerOvertime, ProtocolBreach) as error:
             self._worker = None
-            return _ended(step, self._guilty(error))
+            return _ended(step, self._make_failure(error))
         self._home.went_well(self.birth.id)
         return self._after([reply])[0]
 
@@ -118,7 +117,7 @@ class RemoteLuaExecution:
     def advance(
         self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
     ) -> ProgramReply:
-        """One advance in a worker for those who may block: tapes and checks."""
+        """One advance in a blocking worker, for recordings and checks."""
         step: WorkerStep = (n, at, answers, fired, cancel)
         if self._begun and (self._lone is None or self._lone is not self._home.lone):
             raise Overtaken(self.birth.id, n)
@@ -127,7 +126,7 @@ class RemoteLuaExecution:
             self._lone = self._home.alone()
         order = WorkerOrder(self._number, [encode_step(step)], replaying=self.replaying)
         if not self._begun:
-            self._into(order)
+            self._make_first(order)
             self._begun = True
         try:
             return self._lone.work(order)
@@ -135,7 +134,9 @@ class RemoteLuaExecution:
             raise Overtaken(self.birth.id, n) from None
         except (WorkerDied, WorkerOvertime, ProtocolBreach) as error:
             self._home.forget_lone()
-            return _ended(step, Poison(1) if isinstance(error, WorkerDied) else self._guilty(error))
+            return _ended(
+                step, Poison(1) if isinstance(error, WorkerDied) else self._make_failure(error)
+            )
 
     def follow(
         self, recorded: Sequence[Delivery], place: int, last: int
@@ -158,10 +159,10 @@ class RemoteLuaExecution:
             self._lone.drop(self._number)
         self._lone = None
 
-    # ---- a life from its beginning
+    # ---- from the start
 
     async def _live(self, steps: list[WorkerStep], *, replaying: bool) -> list[ProgramReply]:
-        """Begin in some worker, and again in another if that one dies."""
+        """Start in a worker, and in another one if the first dies."""
         self._begun = True
         alone = self._home.deaths(self.birth.id) > 0
         pool = self._home.pool()
@@ -171,11 +172,11 @@ class RemoteLuaExecution:
                 worker = await pool.place(alone=alone or deaths > 0)
                 replies = await self._begin(worker, steps, replaying)
             except WorkerGone:
-                # with whoever asked for it: to begin elsewhere would leave a process to nobody
+                # a new pool would start a process that nothing closes
                 if pool.closed:
                     raise WorkerFailed("the runtime was closed meanwhile") from None
                 continue
-            except WorkerFailed:  # it did not start, or somebody killed it while it did
+            except WorkerFailed:  # it did not start, or was killed meanwhile
                 failures += 1
                 if failures > 1:
                     raise
@@ -187,7 +188,7 @@ class RemoteLuaExecution:
                 return self._partly(steps, error)
             if len(replies) < len(steps) and not (replies and replies[-1].outcome):
                 raise WorkerFailed("it answered less than it was asked")
-            if self._dropped:  # while it was under way
+            if self._dropped:  # meanwhile
                 worker.drop(self._number)
                 raise Overtaken(self.birth.id, steps[-1][0])
             self._worker = worker
@@ -204,18 +205,20 @@ class RemoteLuaExecution:
             worker.held.add(self._number)
             groups = slice_steps([encode_step(step) for step in steps])
             orders = [WorkerOrder(self._number, group, replaying=replaying) for group in groups]
-            self._into(orders[0])
-            return self._fitting(worker, await worker.work(orders))
-        except BaseException:  # also where the caller has left
+            self._make_first(orders[0])
+            return self._check_namespaces(worker, await worker.work(orders))
+        except BaseException:  # also if the caller was cancelled
             worker.drop(self._number)
             raise
 
-    def _into(self, order: WorkerOrder) -> None:
-        """Make this the order that begins the life."""
+    def _make_first(self, order: WorkerOrder) -> None:
+        """Make this the order that starts the execution."""
         order.birth, order.roots, order.space = self.birth, list(self.program.roots), self._space
 
-    def _fitting(self, worker: LuaWorker, replies: list[ProgramReply]) -> list[ProgramReply]:
-        """The replies, unless one asks for durable values of others: then the worker is ended."""
+    def _check_namespaces(
+        self, worker: LuaWorker, replies: list[ProgramReply]
+    ) -> list[ProgramReply]:
+        """The replies. If one asks for values of another namespace, the worker is killed."""
         for reply in replies:
             for query in reply.asked:
                 if query.kind is Kind.STATE and not may_use_namespace(
@@ -228,22 +231,22 @@ class RemoteLuaExecution:
     def _partly(
         self, steps: list[WorkerStep], error: WorkerOvertime | ProtocolBreach
     ) -> list[ProgramReply]:
-        """A life that was cut short. Only its last step can have ended so before; at any other it
-        cannot go on here.
+        """The replies of an execution that was killed. Only its last step can be new, so only there
+        the error becomes the outcome; at an earlier step it is raised.
         """
         told = error.told if isinstance(error, WorkerOvertime) else []
-        guilty = self._guilty(error)
+        failure = self._make_failure(error)
         if len(told) < len(steps) - 1:
-            raise guilty
-        return [*told, _ended(steps[-1], guilty)]
+            raise failure
+        return [*told, _ended(steps[-1], failure)]
 
     def _after(self, replies: list[ProgramReply]) -> list[ProgramReply]:
         if replies[-1].outcome is not None and self._worker is not None:
-            self._worker.held.discard(self._number)  # it has let go of it already
+            self._worker.held.discard(self._number)  # the worker has dropped it already
             self._worker = None
         return replies
 
-    def _guilty(self, error: WorkerOvertime | ProtocolBreach) -> EverholdError:
+    def _make_failure(self, error: WorkerOvertime | ProtocolBreach) -> EverholdError:
         limits = self._home.limits
         if isinstance(error, WorkerOvertime):
             return Spinning(f"{limits.wall:g} s of CPU time")
@@ -251,29 +254,29 @@ class RemoteLuaExecution:
 
 
 class LuaPoolHolder:
-    """What the executions of one host share: the pool of the loop that runs now, and the deaths
-    that were counted.
+    """What the executions of one host share: the pool of the running event loop, and the number of
+    worker deaths.
     """
 
     def __init__(self, limits: LuaLimits | None = None, **settings: Any) -> None:
         self.limits = limits or LuaLimits()
         self._settings = settings
         self._pool: LuaWorkerPool | None = None
-        self.lone: SyncLuaWorker | None = None  # for those who block
+        self.lone: SyncLuaWorker | None = None  # for blocking calls
         self.numbers = count(1)
-        self._deaths: dict[str, tuple[int, int]] = {}  # by session: at which delivery, how many
+        self._deaths: dict[str, tuple[int, int]] = {}  # by session: the delivery, and how many
 
     def pool(self) -> LuaWorkerPool:
         import asyncio
 
         if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
             if self._pool is not None:
-                self._pool.abandon()  # of a loop that has ended
+                self._pool.abandon()  # its event loop has ended
             self._pool = LuaWorkerPool(self.limits, **self._settings)
         return self._pool
 
     def alone(self) -> SyncLuaWorker:
-        """The worker for those who block."""
+        """The worker for blocking calls."""
         if self.lone is None:
             self.lone = SyncLuaWorker(self.limits)
         return self.lone
@@ -305,7 +308,7 @@ class LuaPoolHolder:
 
 
 def _ended(step: WorkerStep, error: EverholdError) -> ProgramReply:
-    """What stands in the journal for an advance that had to be ended from outside."""
+    """The reply for an advance that was ended from outside."""
     n = step[0]
     cancel = step[4]
     outcome = (

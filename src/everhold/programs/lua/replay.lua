@@ -1,8 +1,8 @@
--- Goes through what was answered before, many steps at once: each of them would else be a way out of Lua and back.
+-- Replays many recorded answers in one call. Without it each step would leave Lua and return.
 --
--- A chunk: `local go, seconds = ...`, and then for each step its time, its answer, and the question that comes next. As
--- long as the program asks just that, and says nothing, it gets the next answer. Returns how many steps were taken, and
--- what `go` says of the last one. It uses nothing that a program could have spoilt.
+-- A chunk: `local go, seconds = ...`, then the time, the answer and the next prompt of each step. While
+-- the program makes exactly that query and has no output, it gets the next answer. Returns the number of steps, and
+-- the result of `go` for the last one. It uses nothing that a program can change.
 
 local go, seconds = ...
 
@@ -14,7 +14,7 @@ local given, place = after(...), 1
 local last = #given - 2
 
 local function went(noisy, kind, ...)
-  local asked, system, tokens, grounded = ... -- of a question that is no more than words there is only the first
+  local asked, system, tokens, grounded = ... -- a plain prompt has only the first
   if place < last and not noisy and kind == "llm" and asked == given[place + 2] then
     if system == nil and tokens == nil and grounded == nil then
       place = place + 3

@@ -1,4 +1,4 @@
--- require: packages come from the host, which looks in the program's roots. A part of the sandbox: it gets the kit.
+-- require: the host finds packages in the program's search path. A part of the sandbox: it gets the kit.
 
 local kit = ...
 

@@ -1,16 +1,16 @@
--- The world of a program: Lua 5.4 without the machine around it, the same in every process.
+-- The environment of a program: Lua 5.4 without system access, the same in every process.
 --
--- A chunk: `local version, namespace, wants_alc, one, other = ...`; it turns the globals of a fresh state into a sandbox,
--- with dice that fall from a seed of two numbers, and returns what the host calls: `go`, and `aside` for what is rare. Each
--- way in and out of a state costs, so there are few of them. What is rarely needed is asked of the host with its first
--- use, because each session has a state of its own; those chunks get the `kit`.
+-- A chunk: `local version, namespace, wants_alc, one, other = ...`; turns the globals of a fresh state into a sandbox
+-- with random numbers from a seed of two numbers, and returns what the host calls: `go`, and `aside` for rare calls. Each
+-- transition between host and state costs time, so there are few. Rarely used parts are loaded from the host on first
+-- use, because each session has its own state; those chunks get the `kit`.
 --
---   1. Whatever calls a program's function is Lua, never C: so a question can be asked anywhere a program can stand.
---   2. A question is a yield marked with REQUEST. Resumers pass it on, so that it reaches the host from any coroutine.
---   3. Nothing depends on addresses or hash seeds: pairs and next go through keys in order, objects are numbered.
---   4. Once the time is over the first protected call that hears of it leaves for good. Finalizers never run.
---   5. Our own Lua has copies of what it uses; programs may spoil the rest.
---   6. What stands here stays in memory as long as the session: what only some programs use is in a part.
+--   1. Only Lua calls a program's functions, never C: so a query can be made from everywhere.
+--   2. A query is a yield marked with REQUEST. Resumers pass it on, so that it reaches the host from any coroutine.
+--   3. Nothing depends on addresses or hash seeds: pairs and next visit keys in order, objects are numbered.
+--   4. When the time is over, the first protected call that notices it ends the program. Finalizers never run.
+--   5. Our own Lua uses copies of library functions; programs may replace the originals.
+--   6. This file stays in memory as long as the session. Code that only some programs use is in a part.
 
 local version, namespace, wants_alc, one, other = ...
 
@@ -21,14 +21,14 @@ local format, gsub, find, rep, tointeger = string.format, string.gsub, string.fi
 local resume, yield, collect = coroutine.resume, coroutine.yield, collectgarbage
 local metatable_of, unprotected = debug.getmetatable, debug.setmetatable
 
-local EVERY = 1000 -- instructions between two looks at the clock
-local REQUEST, DONE = debug.getuservalue, debug.setuservalue -- out of reach, and comparing them calls nobody's __eq
+local EVERY = 1000 -- instructions between two checks of the clock
+local REQUEST, DONE = debug.getuservalue, debug.setuservalue -- programs cannot reach them, and comparing them calls no __eq
 local OVERTIME, FULL = "the program did not pause in time", "not enough memory"
-local ARRAY = { __metatable = false } -- of tables that are arrays in JSON even when they are empty
+local ARRAY = { __metatable = false } -- the metatable of tables that are JSON arrays even when they are empty
 
 local env, parts = _G, {}
-debug.getregistry()[2] = {} -- what C takes for the globals: it looks them up where nothing can be caught, nor stopped
-local kit, base -- what parts of our own Lua get, and their globals: made when there is all of it, in one go
+debug.getregistry()[2] = {} -- the globals for C, which looks them up where errors cannot be caught nor stopped
+local kit, base -- what parts of our own Lua get, and their globals; created when everything is loaded
 local main -- the coroutine in which the program runs
 local deadline, allowed, overtime = nil, 0.0, false
 
@@ -41,7 +41,7 @@ end
 
 local NULL = debug.upvalueid(settled, 1) -- a light userdata, which is true
 
--- Ask the host; returns what it says, or raises it.
+-- Send a request to the host; returns its answer, or raises its error.
 local function request(...)
   return settled(yield(REQUEST, ...))
 end
@@ -64,7 +64,7 @@ local function lazy(chunk, name)
   end
 end
 
--- Whether the time is over. It begins with the first look at the clock, which is a call of the system: most steps are too
+-- Whether the time is over. It starts with the first check of the clock, which is a system call: most steps are too
 -- short for one.
 local function is_over()
   local now = clock()
@@ -79,7 +79,7 @@ local function strike()
   end
 end
 
--- Leave for good. To raise instead would mean to fall through each protected call there is, and there can be thousands.
+-- End the program. Raising an error instead would unwind every protected call, and there can be thousands.
 local function leave()
   overtime = true
   yield(REQUEST, "overtime")
@@ -93,7 +93,7 @@ local function checked(...)
   return ...
 end
 
--- What came of a protected call. Where memory is short each failure takes long, so that the hook alone comes too late.
+-- The result of a protected call. With little memory each failure takes long, so that the hook alone is too late.
 local function caught(ok, ...)
   if overtime or not ok and is_over() then
     leave()
@@ -114,8 +114,8 @@ local function passed(name, ok, ...)
   error(problem, 2)
 end
 
--- Call a C function that makes text, with one result or two. C takes the memory for that without a word to the collector,
--- so that there may be none left though most of it is rubbish.
+-- Call a C function that makes a string, with one result or two. C allocates without running the collector,
+-- so that memory may be exhausted though most of it is garbage.
 local function made(name, native, ...)
   local ok, text, count = raw_pcall(native, ...)
   if not ok and text == FULL then
@@ -128,7 +128,7 @@ local function made(name, native, ...)
   return passed(name, ok, text, count)
 end
 
--- The same as a function.
+-- The same, wrapped as a function.
 local function maker(name, native)
   return function(...)
     return made(name, native, ...)
@@ -139,13 +139,13 @@ local function expected(position, name, wanted, value)
   error(format("bad argument #%d to '%s' (%s expected, got %s)", position, name, wanted, type(value)), 3)
 end
 
--- Whether a table answers for itself: what C would do with such a one, Lua has to do.
+-- Whether a table has metamethods: C would call them, so Lua must do the work.
 local function acts(t)
   local mt = metatable_of(t)
   return mt ~= nil and not rawequal(mt, ARRAY) and type(t) == "table"
 end
 
--- A function of C for plain tables, and one of Lua for those that answer for themselves.
+-- A C function for plain tables, and a Lua function for tables with metamethods.
 local function either(name, native)
   return function(t, ...)
     if acts(t) then
@@ -202,7 +202,7 @@ function env.setmetatable(t, mt)
   if finalizer == nil then
     return raw_setmetatable(t, mt)
   end
-  rawset(mt, "__gc", nil) -- Lua notes a finalizer only here, and runs it where no limit reaches
+  rawset(mt, "__gc", nil) -- Lua registers a finalizer only here, and would run it without limits
   raw_setmetatable(t, mt)
   rawset(mt, "__gc", finalizer)
   return t
@@ -223,7 +223,7 @@ function env.string.gsub(s, pattern, replacement, most)
   return made("gsub", gsub, s, pattern, replacement, most)
 end
 
--- Numbers and text have names of their own; all else is numbered, see `tostring.lua`.
+-- Numbers and strings are shown as they are; other values are numbered, see `tostring.lua`.
 local function tostring(...)
   local value = ...
   local kind = type(value)
@@ -234,7 +234,7 @@ local function tostring(...)
 end
 
 function env.string.format(template, ...)
-  if type(template) ~= "string" or not find(template, "%%[^%a%%]*[ps]") then -- only %p and %s name what they are given
+  if type(template) ~= "string" or not find(template, "%%[^%a%%]*[ps]") then -- only %p and %s show an object
     return made("format", format, template, ...)
   elseif find(gsub(template, "%%%%", ""), "%%[-+ #0]*%d*%.?%d*p") then -- %%p is a percent sign and a letter
     error("invalid conversion '%p' to 'format': an address would differ in each process", 2)
@@ -249,7 +249,7 @@ function env.string.format(template, ...)
   return made("format", format, template, unpack(values, 1, values.n))
 end
 
--- Nothing, repeated for ever, would take C that long.
+-- C would repeat an empty string without end.
 function env.string.rep(s, n, between)
   if s == "" and (between == nil or between == "") and tointeger(n) then
     return ""
@@ -257,11 +257,11 @@ function env.string.rep(s, n, between)
   return made("rep", rep, s, n, between)
 end
 
--- alc: `llm` and `time` are here, the rest comes with its first use.
+-- alc: `llm` and `time` are here, the rest is loaded on first use.
 
 local alc = {}
 
--- A value as text of the journal: numbers count as text, and it has to be UTF-8. Raises at the caller of the caller.
+-- A value as text for the journal: numbers count as text, and it must be UTF-8. Raises at the caller of the caller.
 local function words(value, what)
   if type(value) == "number" then
     value = raw_tostring(value)
@@ -291,7 +291,7 @@ function alc.time()
   return kit.now
 end
 
--- The part of the library that has a name is loaded when somebody looks for it. What a program has put there stays.
+-- The part of the library with a name is loaded when the name is read. Values set by the program stay.
 local function found_in(home)
   return function(t, name)
     local chunk = type(name) == "string" and request("where", home, name)
@@ -304,7 +304,7 @@ end
 
 raw_setmetatable(alc, { __index = found_in("alc"), __pairs = lazy("layer0", "pairs"), __metatable = false })
 
--- What the parts get: made before tables of the program are changed.
+-- What the parts get; created before the program's tables are changed.
 kit = {
   array = ARRAY, null = NULL, env = env, version = version, namespace = namespace, now = 0.0, born = 0.0, noisy = false,
   raw_next = raw_next, raw_pcall = raw_pcall, raw_tostring = raw_tostring, raw_load = raw_load,
@@ -317,7 +317,7 @@ kit = {
   tostring = tostring, REQUEST = REQUEST, DONE = DONE, unprotected = unprotected,
 }
 
--- What is left of the globals
+-- The remaining globals
 
 local string, table, math, utf8, loaded, texts = string, table, math, utf8, package.loaded, metatable_of("")
 
@@ -343,7 +343,7 @@ env.tostring, env.load, env.collectgarbage = tostring, lazy("system", "load"), l
 env.print, env.warn = lazy("output", "print"), lazy("output", "warn")
 env.pairs, env.xpcall, env.require = lazy("pairs", "pairs"), lazy("coroutines", "xpcall"), lazy("require", "require")
 
--- Libraries that come as a whole, each with its first use. What a program has put there stays.
+-- Libraries that are loaded as a whole on first use. Values set by the program stay.
 
 local names
 
@@ -391,9 +391,9 @@ base = {
 
 -- The host's side
 
-local problem -- with which it ended
+local problem -- the error it ended with
 
--- From now on the dice fall from this seed, unless the program has chosen one itself.
+-- Use this seed from now on, unless the program has set one.
 local function seed(first, second)
   kit.seed_one, kit.seed_other, kit.reseeded = first, second, 0
   if not kit.chosen then
@@ -408,7 +408,7 @@ local OWN, fresh = { part = true, where = true }, true
 local function answered(ok, tag, kind, ...)
   if fresh and not OWN[kind] then
     fresh = false
-    collect() -- what was needed only to get to the first pause
+    collect() -- frees what was needed only up to the first pause
   end
   if ok and tag == REQUEST then
     return kit.noisy, kind, ...
@@ -419,7 +419,7 @@ local function answered(ok, tag, kind, ...)
   return kit.noisy, overtime and "overtime" or "failed"
 end
 
--- Begin, or go on, until the program asks something or ends: whether it said anything, and what it asks.
+-- Start or resume the program until it makes a query or ends. Returns whether it has output, and the query.
 local function go(now, seconds, ...)
   if now then
     kit.now, deadline, allowed = now, nil, seconds
@@ -427,12 +427,12 @@ local function go(now, seconds, ...)
   if main then
     return answered(resume(main, ...))
   end
-  main = raw_load((...), nil, "b", base)(kit, select(2, ...)) -- with our Lua that is needed only for this
+  main = raw_load((...), nil, "b", base)(kit, select(2, ...)) -- with the parts that are needed only for this
   return answered(resume(main))
 end
 
--- Let the dice fall from a seed, take what was said, or tell the words of the error with which it ended, and the lines:
--- what more of our Lua is needed for that comes with it.
+-- Set the seed, take the output, or return message and traceback of the error;
+-- the parts that are needed for that are loaded with it.
 local function aside(what, ...)
   if what == "seed" then
     return seed(...)

@@ -1,4 +1,4 @@
--- Strings, where C would call the program's functions, or would not end. A part of the sandbox: it gets the kit.
+-- String functions in which C would call the program's functions, or would not end. A part of the sandbox: it gets the kit.
 
 local kit = ...
 
@@ -32,7 +32,7 @@ local function captured(s, replacement, first, last, ...)
   return replaced(replacement, whole, ...)
 end
 
--- A match: where it begins and ends, and what stands for it, unless it is nothing right behind the last one.
+-- A match: where it begins and ends, and its replacement; an empty match right after the last one is skipped.
 local function substituted(s, replacement, behind, first, last, ...)
   if first and last + 1 ~= behind then
     return first, last, captured(s, replacement, first, last, ...)
@@ -40,9 +40,9 @@ local function substituted(s, replacement, behind, first, last, ...)
   return first
 end
 
--- gsub with a function, or a table that answers for itself.
+-- gsub with a function, or a table with metamethods.
 function own.gsub(s, pattern, replacement, most)
-  passed("gsub", raw_pcall(kit.gsub, s, pattern, "", 0)) -- are these the right arguments?
+  passed("gsub", raw_pcall(kit.gsub, s, pattern, "", 0)) -- checks the arguments
   s, pattern = raw_tostring(s), raw_tostring(pattern)
   most = most == nil and #s + 1 or tointeger(most) or kit.expected(4, "gsub", "number", most)
   local anchored = byte(pattern) == 94
@@ -67,7 +67,7 @@ function own.gsub(s, pattern, replacement, most)
   return kit.concat(out), count
 end
 
--- Text as a number: where the other operand answers for itself, it is asked from here.
+-- A string as a number. Metamethods of the other operand are called from here.
 function own.arithmetic(event, native, one, other)
   local mt = type(other) ~= "string" and type(other) ~= "number" and metatable_of(other)
   local answer = mt and rawget(mt, event)

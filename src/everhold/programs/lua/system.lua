@@ -1,4 +1,4 @@
--- What is left of os, io, load and the collector, and the dice: all of it as the journal has it. A part of the sandbox:
+-- The remaining os, io, load and collectgarbage, and random numbers, all from the journal. A part of the sandbox:
 -- it gets the kit.
 
 local kit = ...
@@ -35,7 +35,7 @@ local function field(t, name, default)
   return tointeger(value) or error(format("field '%s' is not an integer", name), 3)
 end
 
--- The 35th of a month is a day of the next: the table is told, as Lua does it.
+-- The 35th of a month is a day of the next one; the table is normalized, as in Lua.
 local function settle(t, time)
   local ok, made = raw_pcall(kit.date, "!*t", time)
   for _, name in ipairs(ok and FIELDS or {}) do
@@ -75,7 +75,7 @@ function os.getenv()
   return nil
 end
 
--- Dice
+-- Random numbers
 
 function own.randomseed(...)
   if select("#", ...) > 0 then
@@ -86,7 +86,7 @@ function own.randomseed(...)
   kit.randomseed(kit.seed_one ~ kit.reseeded, kit.seed_other)
 end
 
--- Files: there are none, and what is written goes to the log.
+-- Files: there are none; output is logged.
 
 local function no_file()
   return nil, "there are no files here"
@@ -161,7 +161,7 @@ function own.load(chunk, name, mode, ...)
   return passed("load", raw_pcall(kit.raw_load, chunk, name, "t", env))
 end
 
--- What Lua says to each wish concerning the collector. None is granted; how much memory is used would differ on replay.
+-- The results of collectgarbage, which does nothing: the memory in use would differ on replay.
 local SAID = {
   collect = 0, count = 0.0, step = true, isrunning = true, stop = 0, restart = 0, setpause = 200, setstepmul = 100,
   incremental = "incremental", generational = "incremental",

@@ -1,4 +1,4 @@
--- Tables, where C would call the program's functions: sorting, and tables that answer for themselves. And `next`.
+-- Table functions in which C would call the program's functions: sorting, tables with metamethods, and `next`.
 -- A part of the sandbox: it gets the kit.
 
 local kit = ...
@@ -9,11 +9,11 @@ local raw_next, ordered, expected = kit.raw_next, kit.part("pairs").ordered, kit
 
 local own = {}
 
--- next: the keys of a table that somebody goes through, and where each is, are kept until the end.
+-- next: the keys of a table that is being traversed, and their positions, are stored until the end.
 
 local RANK = { number = 1, string = 2, boolean = 3 }
 
--- Whether a key comes after another one, where both have a place of their own.
+-- Whether a key comes after another one; both have a defined order.
 local function is_after(one, other)
   local kind, than = RANK[type(one)] or 4, RANK[type(other)] or 4
   if kind ~= than then
@@ -26,7 +26,7 @@ end
 
 local walks = kit.setmetatable({}, { __mode = "k" })
 
--- Note the keys of a table, of which 1 … n are there (one may have been cleared while it was visited).
+-- Store the keys of a table that has 1 … n (one may have been cleared while it was visited).
 local function survey(t, n)
   while rawget(t, n + 1) ~= nil do
     n = n + 1
@@ -40,7 +40,7 @@ local function survey(t, n)
   return noted
 end
 
--- The first of the keys behind 1 … n that is still there.
+-- The first key after 1 … n that still exists.
 local function from(t, keys, i)
   while keys[i] ~= nil do
     local value = rawget(t, keys[i])
@@ -53,7 +53,7 @@ local function from(t, keys, i)
   return nil
 end
 
--- What comes after a key that is gone.
+-- The key after a removed key.
 local function past(t, keys, key)
   for i = 1, #keys do
     if is_after(keys[i], key) then
@@ -64,8 +64,8 @@ local function past(t, keys, key)
   return nil
 end
 
--- The first key of a table in which there is no 1. Who only wants to know whether there is one does not wait for the order
--- of the rest; where the first has no place of its own, it has to be noted before it can be cleared.
+-- The first key of a table without 1. A test for emptiness does not wait for the order
+-- of the rest; a first key without a defined order must be stored before it can be cleared.
 local function first(t)
   local least = raw_next(t)
   for key in raw_next, t, least do
@@ -82,7 +82,7 @@ local function first(t)
   return least, rawget(t, least)
 end
 
--- Where it begins with 1 it comes here with the 1.
+-- A table that has 1 gets here with the key 1.
 function own.next(t, key)
   if type(t) ~= "table" then
     expected(1, "next", "table", t)
@@ -110,7 +110,7 @@ function own.next(t, key)
   return past(t, noted.keys, key)
 end
 
--- sort: stable, so that the order of what is equal does not depend on chance.
+-- sort: stable, so that the order of equal items is deterministic.
 
 local function less(one, other)
   local kind, than = type(one), type(other)
@@ -138,7 +138,7 @@ local function insertion(a, low, high, before)
   end
 end
 
--- Sort a[low … high] with the help of b.
+-- Sort a[low … high], with b as a buffer.
 local function merge(a, b, low, high, before)
   if high - low < 8 then
     return insertion(a, low, high, before)
@@ -165,7 +165,7 @@ local function merge(a, b, low, high, before)
   end
 end
 
--- Whether every item is a string, or every one the same sort of number: then C may sort them.
+-- Whether every item is a string, or all are numbers of one type: then C may sort them.
 local function is_uniform(t, n)
   local kind = math_type(t[1]) or type(t[1])
   if kind ~= "string" and kind ~= "integer" and kind ~= "float" then
@@ -205,9 +205,9 @@ function own.sort(t, before)
   end
 end
 
--- The rest of the library, for tables that answer for themselves.
+-- The rest of the library, for tables with metamethods.
 
--- A whole number, as C takes one: also as a float or as text. Raises at the caller of the caller.
+-- An integer, as C accepts it: also as a float or a string. Raises at the caller of the caller.
 local function whole(position, name, value)
   local number = tointeger(tonumber(value))
   if number then
@@ -281,7 +281,7 @@ function own.remove(t, ...)
   return value
 end
 
--- For every table: C would go on for as long as it is told to.
+-- For every table: C would continue up to the given end.
 function own.move(source, first, last, place, target)
   target = target == nil and source or target
   if type(source) ~= "table" then

@@ -1,7 +1,7 @@
--- What programs do with the words of a model: cut, find, compare, read.
+-- Functions for the text of a model: split, find, compare, parse.
 --
 -- A chunk of the Lua library: `local alc, host = ...` adds functions to `alc`. Plain Lua and `alc.json_decode` only;
--- nothing here asks the world anything. `host.array` is the metatable of arrays.
+-- nothing here makes queries. `host.array` is the metatable of arrays.
 
 local alc, host = ...
 
@@ -11,7 +11,7 @@ local find, sub, byte, match, gmatch, gsub = string.find, string.sub, string.byt
 local format, concat, codes, char_len, char_at = string.format, table.concat, utf8.codes, utf8.len, utf8.offset
 local tointeger, min, max = math.tointeger, math.min, math.max
 
--- An array that stays one when it is empty: `{}` alone would become an object.
+-- An array that stays an array when it is empty: `{}` alone would become an object.
 local function array()
   return setmetatable({}, host.array)
 end
@@ -81,7 +81,7 @@ function alc.chunk(text, opts)
   if not total then
     error("alc.chunk: text is not valid UTF-8", 0)
   end
-  -- Walks on from where the last piece began: counting from the start each time would cost a square.
+  -- Continues from the start of the last piece: counting from the beginning each time would take quadratic time.
   local at, at_byte = 1, 1
   pieces(total, size, overlap, function(first, last)
     at, at_byte = first, char_at(text, first - at + 1, at_byte)
@@ -92,7 +92,7 @@ end
 
 -- match_enum --------------------------------------------------------------------------------------------------------
 
--- Capital letters beyond ASCII: first and last of a run, the distance to the small ones, and the step.
+-- Uppercase letters beyond ASCII: first and last of a range, the distance to lowercase, and the step.
 local CAPITALS = {
   { 0xc0, 0xd6, 32, 1 }, { 0xd8, 0xde, 32, 1 },
   { 0x100, 0x12e, 1, 2 }, { 0x132, 0x136, 1, 2 }, { 0x139, 0x147, 1, 2 }, { 0x14a, 0x176, 1, 2 },
@@ -102,7 +102,7 @@ local CAPITALS = {
 }
 local small
 
--- The text in small letters: ASCII, Latin, Greek and Cyrillic. Other scripts have no capitals, or are left alone.
+-- The text in lowercase: ASCII, Latin, Greek and Cyrillic. Other scripts have no case, or stay unchanged.
 local function lower(text)
   text = string.lower(text)
   if not find(text, "[\xc3-\xd0]") then
@@ -186,7 +186,7 @@ local function jaro_winkler(one, two)
   return alike + prefix * 0.1 * (1 - alike)
 end
 
--- The longest token worth comparing: the comparison costs a square.
+-- The longest token that is compared: the comparison takes quadratic time.
 local LONGEST = 200
 
 local function alike(text, names, threshold)
@@ -267,7 +267,7 @@ function alc.parse_score(text, default)
   if not digits then
     return default == nil and 5 or default
   end
-  -- More digits than an integer holds are more than ten.
+  -- More digits than an integer holds mean more than ten.
   return tointeger(max(1, min(10, tonumber(digits))))
 end
 
@@ -279,7 +279,7 @@ function alc.parse_number(text, pattern)
   return found and tonumber(found) or nil
 end
 
--- DJB2 over the bytes: short, not secret. For telling texts apart, never for trust.
+-- DJB2 over the bytes: to distinguish texts, not for security.
 function alc.fingerprint(text)
   local plain = gsub(gsub(string.lower(tostring(text)), "%s+", " "), "^ ", "")
   plain = gsub(plain, " $", "")
@@ -292,7 +292,7 @@ end
 
 -- json_extract ------------------------------------------------------------------------------------------------------
 
--- How many pieces of text are tried as JSON before giving up: hostile text has no end of brackets.
+-- The number of pieces that are tried as JSON: hostile text may have brackets without end.
 local TRIES = 1000
 
 local function after_string(text, from)
@@ -307,8 +307,8 @@ local function after_string(text, from)
   end
 end
 
--- From the opening bracket at `from`, notes in `ends` where it and each one inside it closes; false: nowhere.
--- Brackets in strings are not seen, and are looked at on their own later. Each bracket is walked at most twice.
+-- Stores in `ends` where the bracket at `from` and each one inside it closes; false if it does not.
+-- Brackets in strings are skipped, and are tried later. Each bracket is visited at most twice.
 local function balance(text, from, open, signs, ends)
   local stack, at = {}, from
   while true do
@@ -338,7 +338,7 @@ local function balance(text, from, open, signs, ends)
 end
 
 local function table_in(text)
-  -- Asked for anew each time, so that a program which replaces `alc.json_decode` is heard.
+  -- Read each time, because a program may replace `alc.json_decode`.
   local ok, value = pcall(alc.json_decode, text)
   return ok and type(value) == "table" and value or nil
 end
@@ -363,7 +363,7 @@ local function first_balanced(text, open, signs)
   end
 end
 
--- The fences by hand: a pattern would try every way to cut what stands behind one that is never closed.
+-- Fences are parsed by hand: a pattern would backtrack behind a fence that is never closed.
 local function first_fenced(text)
   local at = find(text, "```", 1, true)
   while at do

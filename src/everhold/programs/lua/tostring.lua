@@ -7,7 +7,7 @@ local metatable_of, raw_tostring, null = kit.metatable_of, kit.raw_tostring, kit
 
 local own = {}
 
--- Objects are numbered in the order in which their names are asked for: an address would differ in each process.
+-- Objects are numbered in the order in which they are first shown: an address would differ in each process.
 
 local numbers, numbered = kit.setmetatable({}, { __mode = "k" }), 0
 

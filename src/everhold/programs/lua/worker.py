@@ -4,13 +4,13 @@ It is started by `worker_process.py`, reads orders from the socket on descriptor
 before the first order, and exits when the socket closes.
 
 Rules
-  1. One order at a time. What it holds can be made again from the journal, so the least recently
-     used is let go when there are too many or they grow too large: whoever asks for it is told that
-     it is gone.
-  2. What a program says is measured before it is sent; too much of it is the program's end, not the
-     reader's. Durable values it may read and write between two questions as much as a state holds,
-     and for a few advances' time.
-  3. An advance that takes far too long ends the process even if nobody is left who would.
+  1. One order at a time. An execution can be rebuilt from the journal, so the least recently used
+     one is dropped if there are too many or they become too large; orders for it are answered with
+     `gone`.
+  2. The size of a reply is checked before it is sent; a reply that is too large fails the program.
+     Between two questions a program may read and write as many bytes of durable values as a Lua
+     state may hold, with the CPU time of a few advances.
+  3. An advance that takes far too long ends the process, even if its parent is gone.
 """
 
 from __future__ import annotations
@@ -46,24 +46,22 @@ from everhold.programs.lua.protocol import (
     encode_worker_json,
 )
 
-#: Seconds after which a long replay tells how far it is.
-_BREATH: Final = 0.05
-#: Advances whose CPU a program may use up while it deals with its durable values alone.
-_PATIENT: Final = 5
+#: Seconds after which a long replay sends the replies that it has.
+_SEND_EVERY: Final = 0.05
+#: A program may use the CPU time of so many advances while it only reads and writes durable values.
+_VALUE_ADVANCES: Final = 5
 _OUT_OF_MEMORY: Final = 12
 
 BeginExecution = Callable[[Birth, Metrics, list[str], LuaLimits, str], Any]
 
 
 class HeldExecution:
-    """An execution, and what its session has cost so far if it has a budget, which is looked at
-    while it runs.
-    """
+    """An execution, with the usage of its session if it has a budget."""
 
     def __init__(self, execution: Any, meter: Metrics | None) -> None:
         self.execution = execution
         self.size = 0
-        # bytes that went to and fro since only the store is asked: all of it lands in one commit
+        # bytes sent and received since the last question; one commit has all of them
         self.moved = 0
         self.spent = 0.0  # seconds of CPU, since then
         self._meter = meter
@@ -94,7 +92,7 @@ class HeldExecution:
 
 
 class LuaWorkerServer:
-    """Does orders, one after another. `send` takes the body of a frame, `alarm` is told when an
+    """Runs orders one after the other. `send` gets the body of a frame; `alarm` is called when an
     advance begins.
     """
 
@@ -113,17 +111,17 @@ class LuaWorkerServer:
         self._size = 0
 
     def do(self, order: WorkerOrder) -> None:
-        """Do one order and tell what came of it; one that drops is not answered."""
+        """Run one order and send its result; an order without steps drops an execution."""
         if not order.steps:
-            self._let_go(order.number)
+            self._drop(order.number)
             return
         try:
             self._advance(order)
         except MemoryError:
-            os._exit(_OUT_OF_MEMORY)  # half done: nothing here can be trusted to go on
+            os._exit(_OUT_OF_MEMORY)  # the state of this process is not reliable any more
         except Exception as error:
-            self._let_go(order.number)
-            self._send(encode_worker_json(OrderResult(trouble=_trouble(error))))
+            self._drop(order.number)
+            self._send(encode_worker_json(OrderResult(trouble=_describe_error(error))))
 
     def _advance(self, order: WorkerOrder) -> None:
         number = order.number
@@ -133,38 +131,38 @@ class LuaWorkerServer:
             return
         bodies: list[bytes] = []
         size = 0
-        since = self._now()
+        since = self._start_clock()
         last = len(order.steps) - 1
         held.execution.replaying = order.replaying
         for index, raw in enumerate(order.steps):
             if bodies and (
-                size > MAX_SLICE_BYTES or index == last or monotonic() - since > _BREATH
+                size > MAX_SLICE_BYTES or index == last or monotonic() - since > _SEND_EVERY
             ):
-                self._send(_told(bodies, more=True))
+                self._send(_encode_result(bodies, more=True))
                 bodies = []
                 size = 0
-                since = self._now()
+                since = self._start_clock()
             body, ended = self._step(held, raw)
             bodies.append(body)
             size += len(body)
             if ended:
-                self._let_go(number)
+                self._drop(number)
                 break
         held.execution.replaying = False
-        self._send(_told(bodies, more=False))
-        self._weigh(number)
+        self._send(_encode_result(bodies, more=False))
+        self._drop_excess(number)
 
     def _step(self, held: HeldExecution, raw: msgspec.Raw) -> tuple[bytes, bool]:
-        """One advance: what was said, encoded, and whether the program ended."""
+        """One advance: the encoded reply, and whether the program ended."""
         step = decode_step(raw)
-        goes_on = held.moved > 0
-        since = process_time() if goes_on else 0.0
+        only_values = held.moved > 0
+        since = process_time() if only_values else 0.0
         reply = held.advance(step)
         body = encode_worker_json(reply)
-        if goes_on:
+        if only_values:
             held.moved += len(bytes(raw)) + len(body)
             held.spent += process_time() - since
-        error = self._excess(len(body), held)
+        error = self._check_limits(len(body), held)
         if error is not None:
             words = f"{type(error).__name__}: {error}"
             reply = ProgramReply([], [], None, Raised(words, error.code, "", step[0]), None)
@@ -172,32 +170,32 @@ class LuaWorkerServer:
         if Kind.STATE not in [query.kind for query in reply.asked]:
             held.moved = 0
             held.spent = 0.0
-        elif not goes_on:
+        elif not only_values:
             held.moved = len(body)
         return body, reply.outcome is not None
 
-    def _excess(self, size: int, held: HeldExecution) -> EverholdError | None:
-        """What a program did too much of."""
+    def _check_limits(self, size: int, held: HeldExecution) -> EverholdError | None:
+        """The error of a program that exceeds a limit."""
         limits = self._limits
         if size > limits.largest:
             return TooLarge(size, limits.largest)
         if held.moved > limits.memory:
             return TooLarge(held.moved, limits.memory)
-        if held.spent > limits.cpu * _PATIENT and not held.execution.replaying:
-            return Spinning(f"{limits.cpu * _PATIENT:g} s of CPU time")
+        if held.spent > limits.cpu * _VALUE_ADVANCES and not held.execution.replaying:
+            return Spinning(f"{limits.cpu * _VALUE_ADVANCES:g} s of CPU time")
         return None
 
-    def _now(self) -> float:
-        """The time, from which on nothing may take far too long."""
+    def _start_clock(self) -> float:
+        """The time; starts the alarm."""
         now = monotonic()
         self._alarm(now)
         return now
 
-    # ---- what is held
+    # ---- held executions
 
     def _take(self, order: WorkerOrder) -> HeldExecution | None:
         if order.birth is not None:
-            self._let_go(order.number)
+            self._drop(order.number)
             meter = Metrics()
             execution = self._begin(order.birth, meter, order.roots, self._limits, order.space)
             held = HeldExecution(execution, meter if order.birth.budget is not None else None)
@@ -208,14 +206,14 @@ class LuaWorkerServer:
             self._held.move_to_end(order.number)
         return found
 
-    def _let_go(self, number: int) -> None:
+    def _drop(self, number: int) -> None:
         held = self._held.pop(number, None)
         if held is not None:
             self._size -= held.size
             held.execution.drop()
 
-    def _weigh(self, number: int) -> None:
-        """Let go of what was not used for longest, if all together is too much."""
+    def _drop_excess(self, number: int) -> None:
+        """Drop the least recently used executions while there are too many, or too large ones."""
         held = self._held.get(number)
         if held is not None:
             size = held.execution.memory
@@ -224,15 +222,14 @@ class LuaWorkerServer:
         while len(self._held) > self._limits.held or (
             self._size > self._limits.kept and len(self._held) > 1
         ):
-            self._let_go(next(iter(self._held)))
+            self._drop(next(iter(self._held)))
 
 
 class CpuAlarm:
-    """Ends the process when it has computed for so many seconds; a second more or less does not
-    matter.
+    """Ends the process when it has used so many seconds of CPU time, about a second more or less.
 
-    Time in which it waits does not count, so that nobody has to turn it off, and two calls of the
-    system are saved with each order.
+    Waiting uses no CPU time, so the alarm need not be turned off, which saves two system calls for
+    each order.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -240,18 +237,18 @@ class CpuAlarm:
         self._since = -inf
 
     def __call__(self, now: float) -> None:
-        """From now on."""
+        """Starts to count, unless it started less than a second ago."""
         if now - self._since > 1.0:
             self._since = now
             signal.setitimer(signal.ITIMER_PROF, self._seconds)
 
 
-def _told(bodies: list[bytes], *, more: bool) -> bytes:
-    """`OrderResult` with replies that are encoded already."""
+def _encode_result(bodies: list[bytes], *, more: bool) -> bytes:
+    """An `OrderResult` of encoded replies."""
     return b'{"replies":[' + b",".join(bodies) + (b'],"more":true}' if more else b"]}")
 
 
-def _trouble(error: Exception) -> RemoteError:
+def _describe_error(error: Exception) -> RemoteError:
     if isinstance(error, EverholdError):
         return RemoteError(error.code, str(error), error.hint)
     return RemoteError("", f"{type(error).__name__}: {error}"[:1000])
@@ -272,12 +269,11 @@ def _begin(birth: Birth, meter: Metrics, roots: list[str], limits: LuaLimits, sp
 
 
 def main() -> None:
-    """Be a worker: the arguments are the limits and the parent's number."""
+    """Run a worker. The arguments are the limits and the process id of the parent."""
     from everhold.programs.lua import confinement
 
     limits = msgspec.json.decode(sys.argv[1], type=LuaLimits)
-    # The socket under a number of its own; nothing stands on 0 and 1 that could be read or
-    # written by mistake.
+    # the socket gets another descriptor, so that nothing reads or writes it by mistake as 0 or 1
     channel = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
@@ -290,7 +286,7 @@ def main() -> None:
 
 
 def serve_orders(channel: int, begin: BeginExecution, limits: LuaLimits, walls: list[str]) -> None:
-    """Say that we are here, then do orders until there are no more."""
+    """Send a greeting, then run orders until the channel closes."""
 
     def send(body: bytes) -> None:
         _write(channel, FRAME_HEADER.pack(len(body)) + body)
@@ -302,10 +298,10 @@ def serve_orders(channel: int, begin: BeginExecution, limits: LuaLimits, walls: 
 
 
 def _frames(channel: int) -> Iterator[bytes]:
-    """The frames that come in, until nobody is left to send any."""
+    """The frames of a channel, until it closes."""
     inbox = bytearray()
-    inlet = SocketReader(channel)
-    while data := inlet.read():
+    reader = SocketReader(channel)
+    while data := reader.read():
         inbox += data
         while len(inbox) >= FRAME_HEADER.size:
             end = FRAME_HEADER.size + FRAME_HEADER.unpack_from(inbox)[0]

@@ -85,7 +85,7 @@ class LuaWorkerProcess:
         return said.decode(errors="replace").strip()[-600:]
 
     def kill(self) -> None:
-        """End it; it takes a moment until it `ended`."""
+        """Kill it. It may take a moment until it has `ended`."""
         self.socket.close()
         if self.popen.stderr is not None:
             self.popen.stderr.close()
@@ -137,7 +137,7 @@ class WorkerOvertime(Exception):
 
 
 class ProtocolBreach(Exception):
-    """The worker sent what no worker sends, and was ended; `size` is that of a frame too large."""
+    """The worker broke the protocol and was killed; `size` is that of a frame that is too large."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -146,7 +146,7 @@ class ProtocolBreach(Exception):
 class CpuUse:
     """The CPU time that a worker uses for one advance, and for how long it has used none.
 
-    Only time in which we looked counts: if this process stood still, others have, too.
+    Only time between two checks counts: if this process was stopped, the worker probably was, too.
     """
 
     def __init__(self, pid: int) -> None:
@@ -154,7 +154,7 @@ class CpuUse:
         self._pid, self._last = pid, read_cpu_time(pid)
 
     def look(self, passed: float) -> None:
-        """Look again, so many seconds after the last look."""
+        """Check again, `passed` seconds after the last check."""
         now = read_cpu_time(self._pid)
         if now is None or self._last is None:
             self.spent += passed
@@ -167,9 +167,9 @@ class CpuUse:
 
 
 def read_cpu_time(pid: int) -> float | None:
-    """Seconds of CPU time that a process has used; None where the system does not tell."""
+    """Seconds of CPU time that a process has used; None if the system does not report it."""
     try:
-        return _clock((~pid << 3) | 2)  # how Linux numbers the CPU clock of another process
+        return _clock((~pid << 3) | 2)  # the id of another process's CPU clock on Linux
     except OSError:
         return None
 
@@ -189,11 +189,11 @@ def decode_remote_error(trouble: RemoteError) -> EverholdError:
     return error
 
 
-_SYNC_LOOK: Final = 0.1  # seconds between two looks at a worker that does not answer
+_SYNC_LOOK: Final = 0.1  # seconds between two checks of a worker that does not answer
 
 
 class SyncLuaWorker:
-    """One process. It ends with `end`, or when nobody has it any more."""
+    """A worker process with blocking calls. It ends with `end`, or with this object."""
 
     def __init__(self, limits: LuaLimits) -> None:
         self._limits = limits
@@ -208,12 +208,12 @@ class SyncLuaWorker:
             raise WorkerFailed(said or "it ended before it was ready") from None
         except ProtocolBreach:
             self.end()
-            raise WorkerFailed("it began with something else than a greeting") from None
+            raise WorkerFailed("its first frame was not a greeting") from None
 
     def work(self, order: WorkerOrder) -> ProgramReply:
-        """Have one step done; raises `WorkerGone` if the execution is not held there any more.
+        """Run one step; raises `WorkerGone` if the worker does not hold the execution any more.
 
-        After `WorkerDied`, `WorkerOvertime` or `ProtocolBreach` it is of no use.
+        After `WorkerDied`, `WorkerOvertime` or `ProtocolBreach` the worker cannot be used.
         """
         self._socket.settimeout(BOOT_TIMEOUT)
         try:
@@ -228,11 +228,11 @@ class SyncLuaWorker:
         return told.replies[0]
 
     def drop(self, number: int) -> None:
-        """Have an execution forgotten."""
+        """Drop an execution."""
         try:
             self._socket.sendall(encode_frame(WorkerOrder(number)))
         except OSError:
-            pass  # it has ended, and everything with it
+            pass  # it has ended, with its executions
 
     def end(self) -> None:
         self._end()
@@ -248,8 +248,8 @@ class SyncLuaWorker:
             raise ProtocolBreach(0) from None
 
     def _read(self, size: int, limit: float) -> bytes:
-        """So many bytes, unless the worker uses more than `limit` seconds of CPU time for them, or
-        none at all.
+        """Read `size` bytes; raises if the worker uses more than `limit` seconds of CPU time, or
+        none at all for too long.
         """
         found = bytearray()
         use = CpuUse(self._process.pid)
