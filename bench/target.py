@@ -106,12 +106,12 @@ TARGETS: Final = (
     Target("postgres.4.over_dbos", "… four workers", 5, at_least=True),
     Target(
         "fleet.takeover.elsewhere_s",
-        "a worker dies on another machine (lease of 10 s): its session goes on after",
+        "a worker dies on another machine (lease of 10 s): its session resumes after",
         12,
     ),
     Target("fleet.takeover.here_s", "… on this machine", 2),
     Target(
-        "fleet.hand_over_s", "a worker is told to leave: its session goes on elsewhere after", 0.5
+        "fleet.hand_over_s", "a worker is stopped: its session resumes in another worker after", 0.5
     ),
     Target("fleet.wait.beside_over_alone", "99 sessions beside one without end: they wait", 2),
     Target("fleet.idle.growth_mb", "memory of a worker for 20,000 paused sessions, beyond 1000", 1),

@@ -31,9 +31,7 @@ def _hook(name: str, decides: bool) -> str:
         return row
     kinds = ALLOWED_DIRECTIVES.get(name)
     allowed = (
-        "the value to write down"
-        if kinds is None
-        else ", ".join(f"`{one.__name__}`" for one in kinds)
+        "the value to store" if kinds is None else ", ".join(f"`{one.__name__}`" for one in kinds)
     )
     return f"{row} {allowed} |"
 

@@ -85,7 +85,7 @@ def shown(root: Path = ROOT) -> dict[int, list[str]]:
 
 
 @cache
-def mended(root: Path = ROOT) -> dict[int, list[str]]:
+def list_defect_tests(root: Path = ROOT) -> dict[int, list[str]]:
     """Defect → ids of the tests that name it."""
     found: dict[int, list[str]] = {}
     for file in sorted((root / "tests").rglob("test_*.py")):
@@ -118,7 +118,9 @@ def table() -> str:
 def defects() -> str:
     """The table: defect, what is so here, and the tests that show it."""
     return _table(
-        "", "here", {f"D{n}": (about, mended().get(n, [])) for n, about in DEFECTS.items()}
+        "",
+        "here",
+        {f"D{n}": (about, list_defect_tests().get(n, [])) for n, about in DEFECTS.items()},
     )
 
 

@@ -88,7 +88,7 @@ def _hand_over(log: Path, client: Worker, one: Worker, two: Worker) -> float:
     gate.unlink()  # what is under way ends now
     begun = _until(lambda: _times(log, "a-1"))[0]
     if _done_by(log, "a-1") != two.process.pid:
-        raise WorkerFailed(two.name, "who was told to leave went on")
+        raise WorkerFailed(two.name, "it continued after SIGTERM")
     two.process.kill()
     return begun - told
 
@@ -120,7 +120,7 @@ def _until(found: Callable[[], list[float]]) -> list[float]:
         if times:
             return times
         time.sleep(0.002)
-    raise WorkerFailed(OURS.name, f"nobody went on within {PATIENCE:.0f} s")
+    raise WorkerFailed(OURS.name, f"no worker resumed within {PATIENCE:.0f} s")
 
 
 # ---- fairness

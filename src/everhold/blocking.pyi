@@ -369,15 +369,15 @@ class BlockingTriggers:
 class BlockingNotifications:
     """`Notifications` for code that is not async."""
     def list(
-        self, session: SessionRef | None = None, *, teller: str | None = None
+        self, session: SessionRef | None = None, *, notifier: str | None = None
     ) -> builtins.list[OutboxEntry]:
         """Notifications of all sessions or of one, in the order of their questions."""
     def retry(
-        self, session: SessionRef | None = None, *, teller: str | None = None
+        self, session: SessionRef | None = None, *, notifier: str | None = None
     ) -> builtins.list[OutboxEntry]:
         """Send notifications again, also those that were given up; returns them."""
     def drop(
-        self, session: SessionRef | None = None, *, teller: str | None = None
+        self, session: SessionRef | None = None, *, notifier: str | None = None
     ) -> builtins.list[OutboxEntry]:
         """Drop notifications; returns them. Their questions stay open."""
     def flush(self, grace: float) -> int:

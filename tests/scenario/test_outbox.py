@@ -148,7 +148,7 @@ async def test_a_person_has_it_told_again():
         await runtime.answer(status.queries[0], "this")
         await until(lambda: told.heard)
         await until_told(runtime)
-        (entry,) = await runtime.notifications.retry(status.session_id, teller="desk")
+        (entry,) = await runtime.notifications.retry(status.session_id, notifier="desk")
         assert entry.state == "waiting"
         runtime.engine.sessions.poke()
         await until(lambda: len(told.heard) == 2)

@@ -6,9 +6,9 @@ work (`held`) runs in the loop: every query it makes is journaled, so that it re
 where it stopped.
 
 Rules for processes
-  1. A process keeps running when the turn that started it settles. Its messages and its end enter
-     the conversation through the intake: in a turn of their own, or at the next checkpoint of the
-     running turn.
+  1. A process keeps running when the turn that started it settles. Its notifications and its end
+     enter the conversation through the intake: in a turn of their own, or at the next checkpoint of
+     the running turn.
   2. The model addresses processes by id, and only those of its own conversation.
   3. At most `MAX_ALIVE` processes of a conversation run at a time.
 """
@@ -302,7 +302,7 @@ def _enum(known: dict[str, Any]) -> JSON:
 def _described(known: dict[str, Any]) -> str:
     lines = [f"- {name}{_parameters(one)}: {_summary(one)}" for name, one in known.items()]
     return (
-        "Start a program in the background. Its messages and its end are reported to you.\n"
+        "Start a program in the background. Its notifications and its end are reported to you.\n"
         + "\n".join(lines)
     )
 

@@ -113,7 +113,6 @@ HELP: Final = {
 #: Hints for the command line, in place of those for Python. `{session}` is what was typed.
 HINTS: Final = {
     "many_open_queries": "Name the question: --query ID. `everhold show {session}` lists them.",
-    "no_open_query": "`everhold explain {session}` says what it waits for.",
     "illegal_move": "`everhold explain {session}` says what you can do.",
 }
 

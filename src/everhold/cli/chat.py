@@ -157,7 +157,7 @@ class ChatTerminal:
     def __init__(
         self, opened: CommandRuntime, session: BlockingSession, name: str, command: str
     ) -> None:
-        self._house = opened
+        self._opened = opened
         self._session = session
         self._name = name
         self._command = command  # that resumes it
@@ -236,7 +236,7 @@ class ChatTerminal:
                 {"error": typed.error} if typed.error is not None else {"value": typed.value}
             )
             by = describe_user() if query.kind not in MODEL_KINDS else None
-            self._house.runtime.answer(query, by=by, wait=0, **given)
+            self._opened.runtime.answer(query, by=by, wait=0, **given)
 
     def _show_all(self, events: Iterable[Event]) -> None:
         for event in events:

@@ -69,7 +69,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not at_terminal():
-        raise NotAllowed("this needs a confirmation, and there is no terminal", "Add --yes.")
+        raise NotAllowed("this command asks before it acts, and there is no terminal", "Add --yes.")
     click.confirm(question, abort=True)
 
 

@@ -46,8 +46,8 @@ KEY: Final = "demo"
 TOPIC: Final = "Should the night train to the coast come back?"
 MODEL_SECONDS: Final = 0.35
 
-SAYINGS: Final = {
-    "traveller": "Yes: I would sleep through the way and wake at the sea.",
+MODEL_ANSWERS: Final = {
+    "traveller": "Yes: I would sleep on the way and wake at the sea.",
     "engineer": "Yes, if two old sleeping cars can be repaired for less than a new one costs.",
     "accountant": "Only on Fridays, or it runs half empty.",
     "weakest": "The engineer's: nobody has looked at the brakes.",
@@ -234,7 +234,7 @@ def _check(
             f"{len(asked)} questions, {asked.total()} calls of the model{lost}",
         ),
         (bool(answers) and answers == questions, "every question has exactly one answer"),
-        (result == SAYINGS["verdict"], f"completed: {result!r}"),
+        (result == MODEL_ANSWERS["verdict"], f"completed: {result!r}"),
         (not _problems(folder), "the database is sound"),
     ]
     return [_print_claim(DemoClaim(held, words)) for held, words in claims]
@@ -304,9 +304,11 @@ class DemoModel(Answerer):
             file.write(dumps({"id": query.id, "pid": os.getpid(), "prompt": query.prompt}) + "\n")
         await asyncio.sleep(MODEL_SECONDS)
         names = [
-            name for name in SAYINGS if f"{name}:" in query.prompt or f"{name}?" in query.prompt
+            name
+            for name in MODEL_ANSWERS
+            if f"{name}:" in query.prompt or f"{name}?" in query.prompt
         ]
-        return SAYINGS[names[-1] if names else "verdict"]
+        return MODEL_ANSWERS[names[-1] if names else "verdict"]
 
 
 @click.command("demo")

@@ -63,7 +63,7 @@ programs = ["{name}.py"]
 _README: Final = """\
 # {name}
 
-A durable program: kill it at any moment, and it resumes where it was. You answer its questions:
+A durable program: after a crash it resumes at the same question. You answer its questions:
 
     everhold run {name} topic=trains
     everhold inbox           # its open questions
@@ -71,7 +71,7 @@ A durable program: kill it at any moment, and it resumes where it was. You answe
     everhold show @last      # all questions and answers
     pytest                   # its tests
 
-The sessions are in {name}.db; everhold.toml says so.
+The sessions are stored in {name}.db, as set in everhold.toml.
 """
 
 #: Names of modules that a file of this name would hide.

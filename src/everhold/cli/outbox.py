@@ -26,10 +26,10 @@ from everhold.cli.output import (
 if TYPE_CHECKING:
     from everhold.notify import OutboxEntry
 
-_TELLER = click.option(
-    "--teller",
+_NOTIFIER = click.option(
+    "--notifier",
     metavar="NAME",
-    help="Only notifications of this teller: a `tell` table of the settings.",
+    help="Only notifications of this notifier: a `tell` table of the settings.",
 )
 _ALL = click.option("--all", "everything", is_flag=True, help="Those of all sessions.")
 
@@ -43,16 +43,16 @@ def outbox_(database: str | None, as_json: bool) -> None:
 
 @outbox_.command("list")
 @optional_session_argument
-@_TELLER
+@_NOTIFIER
 @add_common_options
 def list_notifications(
-    session: str | None, teller: str | None, database: str | None, as_json: bool
+    session: str | None, notifier: str | None, database: str | None, as_json: bool
 ) -> None:
     """List notifications, in the order of their questions."""
     with open_command_runtime(database) as opened:
         _show(
             opened,
-            opened.runtime.notifications.list(_find_session(opened, session), teller=teller),
+            opened.runtime.notifications.list(_find_session(opened, session), notifier=notifier),
             as_json,
             "no notifications",
         )
@@ -60,31 +60,33 @@ def list_notifications(
 
 @outbox_.command("retry")
 @optional_session_argument
-@_TELLER
+@_NOTIFIER
 @_ALL
 @add_common_options
 def retry_notifications(
-    session: str | None, teller: str | None, everything: bool, database: str | None, as_json: bool
+    session: str | None, notifier: str | None, everything: bool, database: str | None, as_json: bool
 ) -> None:
     """Send notifications again; the next process that opens the database sends them."""
     _refuse_unnamed(session, everything)
     with open_command_runtime(database) as opened:
-        moved = opened.runtime.notifications.retry(_find_session(opened, session), teller=teller)
+        moved = opened.runtime.notifications.retry(
+            _find_session(opened, session), notifier=notifier
+        )
         _show(opened, moved, as_json, "no notifications to send again")
 
 
 @outbox_.command("drop")
 @optional_session_argument
-@_TELLER
+@_NOTIFIER
 @_ALL
 @add_common_options
 def drop_notifications(
-    session: str | None, teller: str | None, everything: bool, database: str | None, as_json: bool
+    session: str | None, notifier: str | None, everything: bool, database: str | None, as_json: bool
 ) -> None:
     """Drop notifications that were not sent; the questions stay open."""
     _refuse_unnamed(session, everything)
     with open_command_runtime(database) as opened:
-        moved = opened.runtime.notifications.drop(_find_session(opened, session), teller=teller)
+        moved = opened.runtime.notifications.drop(_find_session(opened, session), notifier=notifier)
         _show(opened, moved, as_json, "no notifications to drop")
 
 
@@ -105,7 +107,7 @@ def _show(opened: CommandRuntime, found: list[OutboxEntry], as_json: bool, none:
         ]
         return print_json({"database": opened.database, "entries": rows})
     if found:
-        columns = ("session", "question", "teller", "state", "tries", "asked", "next", "error")
+        columns = ("session", "question", "notifier", "state", "tries", "asked", "next", "error")
         print_table(columns, [_row(opened, entry) for entry in found], wide=("error",))
     else:
         click.echo(none)

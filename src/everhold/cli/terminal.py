@@ -1,4 +1,4 @@
-"""A session at the terminal: asks the person its questions, and drives it until it ends or waits.
+"""A session at the terminal: asks the person its questions, and moves it until it ends or waits.
 
 In an answer, lines that begin with a colon are commands:
 
@@ -155,7 +155,7 @@ def _read_answer_file(path: str) -> str | None:
         return None
 
 
-# ---- driving a session
+# ---- moving a session
 
 
 def drive_until_blocked(

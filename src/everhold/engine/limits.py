@@ -3,10 +3,10 @@
 A job is one effect of a session: a call, a tool, or a model question that this process answers.
 
 Rules
-  1. `concurrency` limits the sessions with running jobs. Sessions, programs and tools may have
+  1. `concurrency` limits the sessions with running calls. Sessions, programs and tools may have
      limits of their own.
   2. Sessions take turns: the session whose last job started longest ago is next. A session with
-     many jobs does not starve the others.
+     many calls does not starve the others.
   3. After `close` no job starts. Jobs that have not started are left for other processes.
 """
 
@@ -23,7 +23,7 @@ from everhold.errors import BadSetting
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many jobs run at once in one process: per session, per program and per tool.
+    """How many calls run at once in one process: per session, per program and per tool.
 
     Programs, tools and functions are named by their names, or as `module:name`. `llm` names model
     questions. What is not named has only the limit of its session.
@@ -39,7 +39,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for name, most in named.items():
             if not isinstance(most, int) or isinstance(most, bool) or most < 1:
                 raise BadSetting(
-                    f"limits.{name}", f"{most!r} is not a number of jobs; give 1 or more"
+                    f"limits.{name}", f"{most!r} is not a number of calls; give 1 or more"
                 )
 
 
@@ -60,7 +60,7 @@ class LimiterClosed(Exception):
 
 
 class JobLimiter:
-    """Starts jobs within the limits, session by session in turn."""
+    """Starts calls within the limits, session by session in turn."""
 
     def __init__(
         self, concurrency: int, limits: Limits, began: Callable[[str], None] | None = None
@@ -69,17 +69,17 @@ class JobLimiter:
         self._limits = limits
         self._named = bool(limits.program or limits.tool)
         self._waiting: OrderedDict[str, list[tuple[Job, asyncio.Future[None]]]] = OrderedDict()
-        # running jobs, by kind of limit and name
+        # running calls, by kind of limit and name
         self._running: Counter[tuple[str, str]] = Counter()
         self._sessions: Counter[str] = Counter()
-        # sessions, in the order in which their last jobs started
+        # sessions, in the order in which their last calls started
         self._begun: OrderedDict[str, None] = OrderedDict()
         self.closed = False
         self._began = began  # called with the session of each job that starts
 
     @property
     def running(self) -> int:
-        """The number of running jobs."""
+        """The number of running calls."""
         return sum(self._sessions.values())
 
     @property
@@ -99,7 +99,7 @@ class JobLimiter:
             self._leave(job)
 
     def close(self) -> None:
-        """Start no more jobs; waiting ones raise `LimiterClosed`."""
+        """Start no more calls; waiting ones raise `LimiterClosed`."""
         self.closed = True
         waiting = self._waiting
         self._waiting = OrderedDict()

@@ -40,7 +40,7 @@ class WorkerRole(Mover, Protocol):
         ...
 
     def lease_adopted(self, session_id: str) -> None:
-        """A commit took a lease: drive its session here."""
+        """A commit took a lease: move its session here."""
         ...
 
 

@@ -2,12 +2,12 @@
 end.
 
 Rules
-  1. A worker drives a session while it holds its lease: from before its first work on the session
-     until the session waits for an answer from outside, has ended, or has no work here. It drives
+  1. A worker moves a session while it holds its lease: from before its first work on the session
+     until the session waits for an answer from outside, has ended, or has no work here. It moves
      at most `concurrency` sessions at once.
   2. The oldest session is first; a session that was just served is last. Workers start at different
      places of the line, so that they rarely claim the same session. After `JOBS_BEFORE_SHARING`
-     jobs a session no longer counts against `concurrency`; from then on the job limiter lets all
+     calls a session no longer counts against `concurrency`; from then on the limiter lets all
      sessions take turns.
   3. Input that arrives while the effects of a session run is delivered at once: the session is
      moved again.
@@ -53,11 +53,11 @@ from everhold.ports.store import FROM_OPEN, ITEM, LOOK_EVERY, PARKED, SessionRec
 
 log = logging.getLogger("everhold")
 
-#: Sessions that one worker drives at once.
+#: Sessions that one worker moves at once.
 CONCURRENCY: Final = 16
 #: Seconds that running work has to reach its commit when a worker leaves.
 GRACE: Final = 10.0
-#: Jobs after which a session no longer counts against the concurrency of its worker.
+#: Calls after which a session no longer counts against the concurrency of its worker.
 JOBS_BEFORE_SHARING: Final = 8
 #: A worker holds at most this many times its concurrency.
 MAX_HELD_FACTOR: Final = 10
@@ -73,7 +73,7 @@ class WorkerEvent(msgspec.Struct, frozen=True):
 
 
 class _Driven:
-    """A session that this worker drives."""
+    """A session that this worker moves."""
 
     __slots__ = ("again", "settled", "task", "turns")
 
@@ -236,7 +236,7 @@ class Worker:
         if self.gate.running:
             count = _counted(self.gate.running, "call")
             self._say("stopping", f"{count} running; waiting up to {self._grace:g} s")
-        self._sessions.changed()  # wakes the driving tasks, so that they release their leases
+        self._sessions.changed()  # the tasks wake and release their leases
         await self._settle()
         for task in self._tasks():
             task.cancel()
@@ -376,7 +376,7 @@ class Worker:
         if self._busy and not self._stopping.is_set():
             self._await_busy()
 
-    # ---- driving
+    # ---- moving sessions
 
     def _drive(self, session_id: str, *, moves: bool = True) -> None:
         driven = self._driven[session_id] = _Driven()
@@ -419,7 +419,7 @@ class Worker:
             self._moves.leave_alone(session_id)
             self._cannot_move(session_id, str(error))
         except Exception:
-            log.exception("could not drive session %s", session_id)
+            log.exception("could not move session %s", session_id)
             self._timers.set(session_id, self._clock.now() + FAILED_MOVE_DELAY)
         finally:
             del self._driven[session_id]

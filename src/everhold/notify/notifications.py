@@ -53,39 +53,39 @@ class Notifications:
         self._outbox: Outbox | None = None
 
     async def list(
-        self, session: SessionRef | None = None, *, teller: str | None = None
+        self, session: SessionRef | None = None, *, notifier: str | None = None
     ) -> builtins.list[OutboxEntry]:
         """Notifications of all sessions or of one, in the order of their questions.
 
         A notification that was sent or given up is listed until its question is closed, and at most
         a day longer.
         """
-        return [entry for entry, _ in await self._load(session, teller)]
+        return [entry for entry, _ in await self._load(session, notifier)]
 
     async def retry(
-        self, session: SessionRef | None = None, *, teller: str | None = None
+        self, session: SessionRef | None = None, *, notifier: str | None = None
     ) -> builtins.list[OutboxEntry]:
         """Send notifications again, also those that were given up; returns them."""
-        return await self._engine.complete(self._change(outbox.retry_entries, session, teller))
+        return await self._engine.complete(self._change(outbox.retry_entries, session, notifier))
 
     async def drop(
-        self, session: SessionRef | None = None, *, teller: str | None = None
+        self, session: SessionRef | None = None, *, notifier: str | None = None
     ) -> builtins.list[OutboxEntry]:
         """Drop notifications; returns them. Their questions stay open."""
-        return await self._engine.complete(self._change(outbox.drop_entries, session, teller))
+        return await self._engine.complete(self._change(outbox.drop_entries, session, notifier))
 
     async def _change(
-        self, change: EntryChange, session: SessionRef | None, teller: str | None
+        self, change: EntryChange, session: SessionRef | None, notifier: str | None
     ) -> builtins.list[OutboxEntry]:
-        chosen = await self._load(session, teller)
+        chosen = await self._load(session, notifier)
         return await change(self._engine.store, chosen, self._engine.clock.now())
 
     async def _load(
-        self, session: SessionRef | None, teller: str | None
+        self, session: SessionRef | None, notifier: str | None
     ) -> builtins.list[tuple[OutboxEntry, Duty]]:
         store = self._engine.store
         session_id = "" if session is None else await resolve_session_id(store, session)
-        return await outbox.list_entries(store, session_id=session_id, teller=teller)
+        return await outbox.list_entries(store, session_id=session_id, notifier=notifier)
 
     def start(self) -> None:
         """Start sending, if there are notifiers."""
@@ -121,17 +121,17 @@ class Notifications:
             await self._outbox.close(grace)
 
 
-def _checked(tellers: Sequence[Any]) -> Sequence[Notifier]:
-    for one in tellers:
+def _checked(notifiers: Sequence[Any]) -> Sequence[Notifier]:
+    for one in notifiers:
         if not isinstance(one, Notifier):
             raise BadSetting(
                 "tell", f"{one!r} is not a notifier; use ByCommand or ByWebhook of everhold.notify"
             )
-    names = [one.name for one in tellers]
+    names = [one.name for one in notifiers]
     for name in names:
         if names.count(name) > 1:
             raise BadSetting("tell", f"two notifiers have the name {name!r}; give them names")
-    return tellers
+    return notifiers
 
 
 def load_notifiers(found: Settings | None) -> Sequence[Notifier]:

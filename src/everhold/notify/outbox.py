@@ -124,8 +124,8 @@ def encode_entry(entry: OutboxEntry, due_at: float | None, version: int = 0) -> 
     return Duty(_kind(entry.teller), entry.id, body, due_at, version)
 
 
-def _kind(teller: str) -> str:
-    return f"tell:{teller}"
+def _kind(notifier: str) -> str:
+    return f"tell:{notifier}"
 
 
 def notify_retry_delay(tries: int) -> float:
@@ -167,7 +167,7 @@ class Outbox:
         self,
         store: Store,
         clock: Clock,
-        tellers: Sequence[Notifier],
+        notifiers: Sequence[Notifier],
         *,
         in_full: Callable[[str, Query], Awaitable[Query]],
         poke: Callable[[], object],
@@ -175,11 +175,11 @@ class Outbox:
         self._store = store
         self._maintenance = require_maintenance(store, "notifying people")
         self._clock = clock
-        self._tellers = tellers
+        self._notifiers = notifiers
         self._in_full = in_full
         self._poke = poke
         self._sending: dict[str, set[asyncio.Task[None]]] = {
-            teller.name: set() for teller in tellers
+            notifier.name: set() for notifier in notifiers
         }
         self._registered = False
 
@@ -191,9 +191,9 @@ class Outbox:
         if not self._registered:
             await self._register()
         more = False
-        for teller in self._tellers:
-            more = await self._note(teller, now) or more
-            await self._begin(teller, now)
+        for notifier in self._notifiers:
+            more = await self._note(notifier, now) or more
+            await self._begin(notifier, now)
         return more
 
     async def close(self, grace: float) -> None:
@@ -215,8 +215,8 @@ class Outbox:
         """How many entries are due and not finished."""
         now = self._clock.now()
         found = 0
-        for teller in self._tellers:
-            due = await self._store.duties(_kind(teller.name), due=now, limit=1000)
+        for notifier in self._notifiers:
+            due = await self._store.duties(_kind(notifier.name), due=now, limit=1000)
             found += sum(decode_entry(duty).state not in DONE_STATES for duty in due)
         return found
 
@@ -225,15 +225,15 @@ class Outbox:
 
     async def _register(self) -> None:
         """Register the notifiers, so that other processes can list their entries."""
-        for teller in self._tellers:
-            if await self._store.duty(NOTIFIER_KIND, teller.name) is None:
-                await self._write(Duty(NOTIFIER_KIND, teller.name, {}))
+        for notifier in self._notifiers:
+            if await self._store.duty(NOTIFIER_KIND, notifier.name) is None:
+                await self._write(Duty(NOTIFIER_KIND, notifier.name, {}))
         self._registered = True
 
-    async def _note(self, teller: Notifier, now: float) -> bool:
+    async def _note(self, notifier: Notifier, now: float) -> bool:
         """Create entries for new questions; returns whether there may be more."""
-        kind = _kind(teller.name)
-        wanted = QuestionFilter(kinds=teller.kinds, to=teller.to, without=kind, limit=PAGE_SIZE)
+        kind = _kind(notifier.name)
+        wanted = QuestionFilter(kinds=notifier.kinds, to=notifier.to, without=kind, limit=PAGE_SIZE)
         found = await self._maintenance.asking(wanted)
         for birth, query, at in found:
             await asyncio.sleep(0)  # let other tasks run between two writes
@@ -243,17 +243,17 @@ class Outbox:
                 kind=query.kind,
                 to=query.to,
                 asked_at=at,
-                teller=teller.name,
+                teller=notifier.name,
                 since=now,
             )
             await self._write(encode_entry(entry, now))
         return len(found) == PAGE_SIZE
 
-    async def _begin(self, teller: Notifier, now: float) -> None:
+    async def _begin(self, notifier: Notifier, now: float) -> None:
         """Claim and send what is due, at most `MAX_CONCURRENT` at a time."""
-        tasks = self._sending[teller.name]
+        tasks = self._sending[notifier.name]
         while (free := MAX_CONCURRENT - len(tasks)) > 0:
-            due = await self._store.duties(_kind(teller.name), due=now, limit=free)
+            due = await self._store.duties(_kind(notifier.name), due=now, limit=free)
             for duty in due:
                 entry = decode_entry(duty)
                 if entry.state in DONE_STATES:
@@ -268,9 +268,11 @@ class Outbox:
                 claimed = msgspec.structs.replace(
                     entry, state=OutboxState.SENDING, tries=entry.tries + 1
                 )
-                mine = encode_entry(claimed, now + teller.timeout + ABANDONED_SECONDS, duty.version)
+                mine = encode_entry(
+                    claimed, now + notifier.timeout + ABANDONED_SECONDS, duty.version
+                )
                 if await self._write(mine):
-                    task = asyncio.create_task(self._send(teller, claimed, mine.version + 1))
+                    task = asyncio.create_task(self._send(notifier, claimed, mine.version + 1))
                     tasks.add(task)
                     task.add_done_callback(self._sent(tasks))
             if not due:
@@ -285,7 +287,7 @@ class Outbox:
 
         return done
 
-    async def _send(self, teller: Notifier, entry: OutboxEntry, version: int) -> None:
+    async def _send(self, notifier: Notifier, entry: OutboxEntry, version: int) -> None:
         """Try once, and store the result."""
         found = await self._open(entry)
         if found is None:
@@ -296,9 +298,9 @@ class Outbox:
             build_notification(birth, await self._in_full(birth.id, query), entry.asked_at)
         )
         try:
-            await _send_in_time(teller, entry.id, text, self._clock.now())
+            await _send_in_time(notifier, entry.id, text, self._clock.now())
         except NotificationFailed as failure:
-            await self._failed(teller, entry, failure, version)
+            await self._failed(notifier, entry, failure, version)
         # this process stops: give the claim back, so that the next one need not wait for its end
         except asyncio.CancelledError:
             back = msgspec.structs.replace(
@@ -311,12 +313,12 @@ class Outbox:
             await self._write(encode_entry(sent, self._clock.now() + RECHECK_SECONDS, version))
 
     async def _failed(
-        self, teller: Notifier, entry: OutboxEntry, failure: NotificationFailed, version: int
+        self, notifier: Notifier, entry: OutboxEntry, failure: NotificationFailed, version: int
     ) -> None:
         now = self._clock.now()
         later = now + max(notify_retry_delay(entry.tries), min(failure.after, MAX_DELAY))
         state = OutboxState.WAITING
-        if failure.final or later > entry.since + teller.max_age:
+        if failure.final or later > entry.since + notifier.max_age:
             state = OutboxState.GIVEN_UP
             later = now + RECHECK_SECONDS
             log.warning("%s gave up notification %s: %s", entry.teller, entry.id, failure)
@@ -366,11 +368,11 @@ async def find_open_question(
 
 
 async def list_entries(
-    store: Store, *, session_id: str = "", teller: str | None = None
+    store: Store, *, session_id: str = "", notifier: str | None = None
 ) -> list[tuple[OutboxEntry, Duty]]:
     """All entries, of every registered notifier or of one, in the order of their questions."""
     found: list[tuple[OutboxEntry, Duty]] = []
-    for name in [teller] if teller is not None else await list_notifiers(store):
+    for name in [notifier] if notifier is not None else await list_notifiers(store):
         after = ""
         while page := await store.duties(_kind(name), prefix=session_id, after=after, limit=500):
             found += [(decode_entry(duty), duty) for duty in page]

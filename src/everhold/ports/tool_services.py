@@ -430,30 +430,32 @@ class Moment:
 log = logging.getLogger("everhold")
 
 
-class _House:
+class _LoopResources:
+    """The runtimes of one event loop, and the resources that its tools have opened."""
+
     def __init__(self) -> None:
-        self.inside = 0
-        self.closes: dict[object, Callable[[], Awaitable[None]]] = {}
+        self.runtimes = 0
+        self.closers: dict[object, Callable[[], Awaitable[None]]] = {}
 
 
-_HOUSES: WeakKeyDictionary[asyncio.AbstractEventLoop, _House] = WeakKeyDictionary()
+_RESOURCES: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopResources] = WeakKeyDictionary()
 
 
-def _house() -> _House:
-    return _HOUSES.setdefault(asyncio.get_running_loop(), _House())
+def _get_loop_resources() -> _LoopResources:
+    return _RESOURCES.setdefault(asyncio.get_running_loop(), _LoopResources())
 
 
 def retain_resources() -> None:
     """Count a runtime on this event loop."""
-    _house().inside += 1
+    _get_loop_resources().runtimes += 1
 
 
 async def release_resources() -> None:
     """Uncount a runtime; the last one closes all resources."""
-    house = _house()
-    house.inside -= 1
-    while house.inside <= 0 and house.closes:
-        _, close = house.closes.popitem()
+    resources = _get_loop_resources()
+    resources.runtimes -= 1
+    while resources.runtimes <= 0 and resources.closers:
+        _, close = resources.closers.popitem()
         try:
             await close()
         except Exception:
@@ -464,9 +466,9 @@ def register_closer(owner: object, close: Callable[[], Awaitable[None]]) -> None
     """Register `close`, to be called with the last runtime. An owner has one closer, the last
     one.
     """
-    _house().closes[owner] = close
+    _get_loop_resources().closers[owner] = close
 
 
 def unregister_closer(owner: object) -> None:
     """Remove the closer of a resource that is closed already."""
-    _house().closes.pop(owner, None)
+    _get_loop_resources().closers.pop(owner, None)

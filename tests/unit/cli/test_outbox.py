@@ -29,7 +29,7 @@ def test_a_run_that_waits_for_a_person_has_told_one(cli, tmp_path):
     assert json.loads((tmp_path / "told").read_text())["prompt"] == "Your name?"
 
     listed = cli("outbox").out
-    assert "c        q-0       desk    told   1" in listed
+    assert "c        q-0       desk      told   1" in listed
     assert "database: sqlite:///" in listed
     (entry,) = cli("outbox", "list", "c", "--json").json["entries"]
     assert (entry["teller"], entry["state"], entry["tries"], entry["query_id"]) == (
@@ -52,10 +52,11 @@ def test_what_could_not_be_told_says_why_and_is_tried_again(cli, tmp_path):
     dropped = cli("outbox", "drop", "c", "--json").json["entries"]
     assert [entry["state"] for entry in dropped] == ["dropped"]
     assert "no notifications to drop" in cli("outbox", "drop", "--all").out
-    again = cli("outbox", "retry", "--all", "--teller", "broken").out
+    again = cli("outbox", "retry", "--all", "--notifier", "broken").out
     assert "waiting" in again
     assert (
-        "no notifications to send again" in cli("outbox", "retry", "--all", "--teller", "desk").out
+        "no notifications to send again"
+        in cli("outbox", "retry", "--all", "--notifier", "desk").out
     )
 
 

@@ -21,7 +21,7 @@ from everhold.ports.program import program
 UNREADABLE_VALUE: Final = 5.0  # the value of a path if the answer is unreadable
 
 _PROPOSAL = """
-The task below is solved step by step. Propose {branches} next steps that differ in kind, each able to go on from the
+The task below is solved step by step. Propose {branches} next steps that differ in kind, each a continuation of the
 steps so far (if there are any). One or two sentences each, concrete enough to be carried out; carry out what can be
 carried out now. Write a numbered list and nothing else.
 """  # noqa: E501

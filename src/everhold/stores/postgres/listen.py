@@ -214,8 +214,8 @@ class PostgresNotifyChannel:
             await self._stop_polling()
             self.hears = "by notifications"
             async for notify in line.notifies():
-                teller, _, words = notify.payload.partition(" ")
-                if teller != self._id:
+                sender, _, words = notify.payload.partition(" ")
+                if sender != self._id:
                     self._call_wake(_decode_payload(words))
         except (psycopg.Error, EverholdError, ConnectionLost):
             await asyncio.sleep(0.1)  # `connect` has its own pauses
