@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tools import coverage
-from tools.rows import DEFECTS, ROWS, mended, shown
+from tools.rows import DEFECTS, ROWS, list_defect_tests, shown
 
 pytestmark = pytest.mark.xdist_group("coverage")  # reading all tests takes seconds: once is enough
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,7 +183,7 @@ def test_each_row_is_shown_by_a_test() -> None:
 
 
 def test_each_defect_is_named_by_a_test() -> None:
-    assert [defect for defect in DEFECTS if not mended().get(defect)] == []
+    assert [defect for defect in DEFECTS if not list_defect_tests().get(defect)] == []
 
 
 def test_the_page_names_tests_that_exist_and_are_not_skipped() -> None:
