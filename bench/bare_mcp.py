@@ -1,4 +1,4 @@
-"""The protocol library alone: a server whose tools return at once what ours would return."""
+"""The protocol library alone: a server whose tools return fixed results at once."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""Other work on the same event loop: a task that takes a share of it, however long the loop's turns
-are.
-"""
+"""Other work on the same event loop: a task that takes a fixed share of its time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +10,7 @@ PERIOD = 0.002
 
 
 class Burn:
-    """After each turn of the loop, burns what keeps its share of the whole; `share` is what it
+    """After each turn of the loop, burns CPU time to keep its share; `share` is the time that it
     took.
     """
 

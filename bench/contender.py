@@ -1,4 +1,4 @@
-"""Who takes part, and how much each does in one slice."""
+"""The contenders, and the work of each in one slice."""
 
 import sys
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """everhold's workers on one database: `runtime.start` and `runtime.workers`, as a user writes them.
 
-Sessions are left for whoever works: they begin with a timer that is due at once, which only workers
+Sessions are left to the workers: they start with a timer that is due at once, which only workers
 fire.
 """
 
@@ -39,7 +39,7 @@ async def ask(prompt: str) -> str:
 
 @everhold.program
 async def calls(ctx: everhold.Context, steps: int) -> int:
-    """So many durable steps, each of which calls a function."""
+    """`steps` durable steps, each of which calls a function."""
     await ctx.sleep(0.001)
     return sum(
         [len(await ctx.call(ask, work.PROMPTS[n % 1000], rerun="safe")) for n in range(steps)]
@@ -47,7 +47,7 @@ async def calls(ctx: everhold.Context, steps: int) -> int:
 
 
 async def errand(log: str, name: str, seconds: float) -> None:
-    """Say when it begins, and last until the file of its name is gone."""
+    """Record the start, and run until the file of its name is removed."""
     with open(log, "a") as file:
         file.write(f"{name} {os.getpid()} {perf_counter()}\n")
     await asyncio.sleep(seconds)
@@ -89,7 +89,7 @@ class Crew:
             return {"versions": {"everhold": version("everhold")}}
 
     async def enqueue(self, sessions: int, steps: int) -> speak.Reply:
-        """Leave so many sessions for the workers."""
+        """Create sessions for the workers."""
         async with self._runtime() as runtime:
             await asyncio.gather(
                 *(runtime.start(calls(steps=steps), wait=0) for _ in range(sessions))
@@ -97,8 +97,8 @@ class Crew:
         return {}
 
     async def work(self) -> speak.Reply:
-        """Be a worker until all sessions have ended; when the first step was made here, and when
-        all were over.
+        """Run a worker until all sessions have ended; returns when its first step was made, and
+        when all were over.
         """
         began.clear()
         async with self._runtime() as runtime, runtime.workers.worker(concurrency=AT_ONCE):
@@ -106,7 +106,7 @@ class Crew:
         return {"began": began[0] if began else ended, "ended": ended}
 
     async def serve(self) -> speak.Reply:
-        """Be a worker until SIGTERM."""
+        """Run a worker until SIGTERM."""
         async with self._runtime() as runtime:
             worker = runtime.workers.worker(concurrency=AT_ONCE)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
@@ -114,13 +114,13 @@ class Crew:
         return {}
 
     async def send(self, log: str, name: str, count: int) -> speak.Reply:
-        """Leave one session with errands for the workers."""
+        """Create one session with errands for the workers."""
         async with self._runtime() as runtime:
             await runtime.start(errands(log=log, name=name, count=count), wait=0)
         return {}
 
     async def turns(self, count: int) -> speak.Reply:
-        """Say something in a conversation, again and again, and wait for workers to answer; seconds
+        """Send inputs to a conversation and wait for the workers' answers; returns the seconds
         of each turn.
         """
         taken = []
@@ -177,7 +177,7 @@ class Crew:
 
 
 def none_left(url: str) -> float:
-    """Look until nothing is left to do; returns when that was seen."""
+    """Poll until nothing is left to do; returns the time."""
     pause = threading.Event()
     with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
         while connection.execute(LEFT).fetchone() is not None:

@@ -1,8 +1,8 @@
 """The peers' virtual environments, made from the pins in bench/peers/*.txt by the Python that runs
 the bench.
 
-An environment is made again when its pins or the Python change. One that cannot be made is an
-error: a table without its peers would be another table.
+An environment is rebuilt when its pins or the Python change. A failure is an error, because the
+table needs all peers.
 """
 
 import hashlib

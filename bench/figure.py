@@ -1,4 +1,4 @@
-"""A figure: one number under a stable name, with how far its samples spread."""
+"""A figure: one number under a stable name, with the spread of its samples."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

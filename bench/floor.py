@@ -1,7 +1,7 @@
-"""The floor: a bare coroutine and one SQLite commit per step, with nothing around them.
+"""The floor: a bare coroutine and one SQLite commit per step, and nothing else.
 
 A durable runtime must at least send the answer into the program, and commit the answer, the next
-question and the session's new position. This file does that and no more: no checks, no encoding, no
+question and the session's new position. This file does only that: no checks, no encoding, no
 event loop, no second process.
 """
 
@@ -18,7 +18,7 @@ CREATE TABLE step (session INTEGER NOT NULL, n INTEGER NOT NULL, given TEXT, ask
 
 
 class Ask:
-    """Awaiting it hands the prompt out and brings the answer in."""
+    """Awaiting it yields the prompt and returns the answer."""
 
     __slots__ = ("prompt",)
 

@@ -41,7 +41,7 @@ class Lua(Ours):
         )
 
     async def hold(self, sessions: int) -> speak.Reply:
-        """Memory that so many paused sessions cost, all of them live in this process."""
+        """The memory of paused sessions that are all live in this process."""
         self.cache = sessions + 10
         await self._reopen()
         await self.park(10)

@@ -1,4 +1,4 @@
-"""The machine that the figures belong to: what matters for them, and nothing that names it."""
+"""The machine of the figures: the facts that affect them, without its name."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def describe(data: Path) -> dict[str, str]:
-    """Say what was measured on; `data` is where the databases were."""
+    """Describe the machine; `data` is the folder of the databases."""
     return {
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GB",

@@ -48,7 +48,7 @@ class Ours:
         self.runtime: Any = None
 
     def call(self, pauses: int) -> Any:
-        """The program that is played; whoever plays another one says so here."""
+        """The program that is played; subclasses override it."""
         return chain(pauses)
 
     async def open(self, level: str, path: str) -> speak.Reply:
@@ -133,7 +133,7 @@ class Ours:
         return status
 
     async def lengthen(self, answers: int) -> speak.Reply:
-        """Start a session and give it this many answers; it would take as many again."""
+        """Start a session and give it this many answers, half of those that it takes."""
         status = await self._play(await self.runtime.start(self.call(answers * 2)), answers)
         return {"session": status.session_id}
 
@@ -165,8 +165,8 @@ class Ours:
 
 
 def synchronous() -> int | None:
-    """What SQLite says of the level on everhold's own connection (the one that belongs to this
-    thread).
+    """The synchronous level of everhold's own connection, as SQLite reports it (the connection of
+    this thread).
     """
     said = set()
     for connection in connections:
@@ -178,7 +178,7 @@ def synchronous() -> int | None:
 
 
 def resident() -> float:
-    """Memory that this process holds, in MB; where the system does not tell, the most it ever
+    """The memory of this process in MB; if the system does not report it, the most it ever
     held.
     """
     try:

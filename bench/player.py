@@ -1,4 +1,4 @@
-"""Plays the work on a contender that is driven step by step from outside, and times it.
+"""Runs the work on a contender step by step, and times it.
 
 Only the standard library may be imported here: the peers' environments load this file too.
 """
@@ -21,7 +21,7 @@ class Player(Protocol):
         """Give one answer; MUST return when it, and the next question or the end, are durable."""
 
     def result(self, session: Any) -> object:
-        """Say what the finished program returned."""
+        """The result of the finished program."""
 
 
 def sequence(player: Player, *, sessions: int, pauses: int) -> Reply:
@@ -67,7 +67,7 @@ def crowd(player: Player, *, sessions: int, pauses: int) -> Reply:
 
 
 def verbs(player: Callable[[], Player]) -> dict[str, Verb]:
-    """The verbs that a player gives a worker for free; `player` is asked for at each of them."""
+    """The verbs of a worker for a player; `player` is called at each of them."""
     return {
         "sequence": lambda **args: sequence(player(), **args),
         "length": lambda **args: length(player(), **args),

@@ -1,4 +1,4 @@
-"""What a durable step costs on Postgres: alone, and when many sessions step at once.
+"""The cost of a durable step on Postgres: of one session, and of many at once.
 
     python -m bench.postgres            starts a server of its own, with fsync, and prints a table
 
@@ -39,7 +39,7 @@ async def alone(url: str, level: str, steps: int = 500) -> tuple[float, float]:
 
 
 async def together(url: str, level: str, sessions: int, steps: int = 30) -> float:
-    """Microseconds for each step when so many sessions step as fast as they can."""
+    """Microseconds per step when many sessions step as fast as they can."""
     async with Runtime(PostgresStore(url, durability=level), recover=False) as runtime:
         begun = [await runtime.start(ladder(rungs=steps + 1)) for _ in range(sessions)]
 

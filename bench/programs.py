@@ -1,4 +1,4 @@
-"""The program that everhold plays, in a module of its own so that any process can find it again."""
+"""The program that everhold runs, in its own module, so that any process can import it."""
 
 import everhold
 from bench import work

@@ -1,6 +1,4 @@
-"""The figures as people and programs read them: a table for the terminal, docs/benchmarks.md,
-JSON.
-"""
+"""Formats the figures: a table for the terminal, docs/benchmarks.md, JSON."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -212,7 +210,7 @@ class Report:
 
 
 def _round(value: float) -> str:
-    """Three digits that mean something."""
+    """Rounds to three significant digits."""
     size = abs(value)
     if size >= 1000:
         return f"{value:,.0f}"

@@ -1,6 +1,4 @@
-"""How much of everything: a run that counts, and a quick one that only shows that the bench
-works.
-"""
+"""The amount of work: of a real run, and of a quick one that only shows that the bench works."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""How a contender speaks: one JSON line per request on stdin, one per reply on stdout.
+"""The protocol of a contender: one JSON line per request on stdin, one per reply on stdout.
 
     {"verb": "open", "level": "NORMAL", "path": "..."}       -> {"versions": {...}, "synchronous": 1}
     {"verb": "sequence", "sessions": 50, "pauses": 20}       -> {"start": s, "step": s}    seconds for one
@@ -59,7 +59,7 @@ def _say(out: IO[str], reply: Reply) -> None:
 
 
 def _private_stdout() -> IO[str]:
-    """Keep stdout for replies: what a library prints goes to stderr."""
+    """Keep stdout for replies; output of libraries goes to stderr."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return out

@@ -1,4 +1,4 @@
-"""Where contenders meet: opens them at one level, and takes slices from each in turn."""
+"""Opens the contenders at one level, and takes slices from each in turn."""
 
 import os
 import sqlite3
@@ -22,7 +22,7 @@ QUIET = {"LANGSMITH_TRACING": "false", "PYTHONDONTWRITEBYTECODE": ""}
 
 @dataclass(slots=True)
 class Stage:
-    """One run of the bench: where its databases are, who takes part, how much they do."""
+    """One run of the bench: its databases, its contenders, and the amount of work."""
 
     data: Path
     scale: Scale
@@ -31,8 +31,8 @@ class Stage:
     _files: Iterator[int] = field(default_factory=count)
 
     def contenders(self, level: Level, *names: str) -> list[Contender]:
-        """Those who take part and have this level, in the order of the table; of `names` if any are
-        given.
+        """The contenders that have this level, in the order of the table; only those of `names` if
+        any are given.
         """
         return [
             contender

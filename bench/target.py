@@ -1,7 +1,6 @@
-"""What should be reached. The only place where a figure is judged.
+"""The targets. Figures are compared only here.
 
-A target names its figure; a figure that was not measured is neither met nor missed, and the run
-says so.
+A target names its figure. A figure that was not measured is reported as such.
 """
 
 from dataclasses import dataclass

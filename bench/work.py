@@ -18,7 +18,7 @@ LATE: Final = slice(-20, -1)
 
 
 class Level(StrEnum):
-    """What a step survives: a killed process, a power cut, or nothing."""
+    """The durability of a step: it survives a killed process, a power loss, or nothing."""
 
     NORMAL = "NORMAL"
     FULL = "FULL"
@@ -30,7 +30,7 @@ SYNCHRONOUS: Final = {Level.NORMAL: 1, Level.FULL: 2}
 
 
 def expect(result: object, pauses: int) -> None:
-    """Refuse a session that did not return the length of all its answers: it did other work."""
+    """Raise if a session did not return the length of all its answers."""
     if result != pauses * SIZE:
         raise AssertionError(
             f"a session of {pauses} pauses ended with {result!r}, not {pauses * SIZE}"

@@ -1,6 +1,6 @@
-"""A contender's process, seen from the bench: ask it for a slice, hear what it measured.
+"""The process of a contender: requests a slice and reads its measurements.
 
-A worker that is not asked is stopped (SIGSTOP), so that no contender's pollers and timers run in
+A worker without a request is stopped (SIGSTOP), so that no contender's pollers and timers run in
 another's slice.
 """
 
@@ -20,15 +20,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class WorkerFailed(Exception):
-    """A contender could not do the work, so there is nothing honest to print."""
+    """A contender could not do the work, so there is no figure."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name} could not do the work: {reason}")
 
 
 class Worker:
-    """One process. `ask` is `tell` and `hear`; two that are told before either is heard run at
-    once.
+    """One process. `ask` is `tell` and `hear`; two workers that are told before either is heard
+    run at once.
     """
 
     def __init__(self, name: str, command: Sequence[str], *, env: Mapping[str, str]) -> None:
@@ -69,7 +69,7 @@ class Worker:
         return reply
 
     def end(self) -> None:
-        """Let the process go, by force if it does not go by itself."""
+        """End the process, by force if necessary."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.send_signal(signal.SIGCONT)
         try:

@@ -106,9 +106,10 @@ def pytest_runtest_makereport(
     if report.skipped:
         from tools import coverage
         from tools.invariants import bare, named
-        from tools.rows import mended, shown
+        from tools.rows import list_defect_tests, shown
 
-        covers = {test for tests in (*shown().values(), *mended().values()) for test in tests}
+        listed = (*shown().values(), *list_defect_tests().values())
+        covers = {test for tests in listed for test in tests}
         covers.update(coverage.tests())
         for page, tests in (("coverage.md", covers), ("invariants.md", named())):
             name = bare(item.nodeid)

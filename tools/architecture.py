@@ -47,7 +47,7 @@ def layers() -> list[list[str]]:
 
 
 def picture() -> str:
-    """One block per layer; a package may import what stands below its block."""
+    """One block per layer; a package may import the packages below its block."""
     wide = max(map(len, PURPOSES)) + 3
     blocks = [
         "\n".join(f"{name:<{wide}}{PURPOSES[name]}" for name in layer)

@@ -1,4 +1,4 @@
-"""Find the tests that compare wall time with a limit.
+"""Finds the tests that compare wall time with a limit.
 
 A busy machine stretches every wait, so such a comparison fails without a defect. A test counts what
 happened or measures CPU time instead. Three forms pass:
@@ -124,7 +124,7 @@ def _in_script(text: str, path: str, offset: int) -> Iterator[Found]:
 
 
 class _Module:
-    """What the names of one module mean: which are readings of the clock, and which are numbers."""
+    """The names of one module that hold readings of the clock, or numbers."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.imported = {
@@ -150,7 +150,7 @@ class _Module:
                 self._follow(node)
 
     def _own(self, node: ast.AST, owner: ast.AST) -> None:
-        """Say in which function a node is; what is nested in a function is a part of that one."""
+        """Assign the nodes to their function; nested functions belong to the outer one."""
         for child in ast.iter_child_nodes(node):
             is_first = isinstance(child, _Function) and isinstance(owner, ast.Module)
             self.owner[child] = child if is_first else owner

@@ -3,7 +3,7 @@
     python -m tools.freeze            writes tests/data/format-N.db
 
 A frozen database is never made again once a version with its format was released: later versions
-must open what earlier ones wrote, not what we think they wrote.
+must open real files of earlier versions.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Docs freshness: every generated part of the docs is what its generator writes today.
+"""Docs freshness: every generated part of the docs equals the current output of its generator.
 
 A generated part is a cog block. `--write` brings the files up to date instead of complaining.
 """

@@ -13,7 +13,7 @@ from everhold.plugins.redaction import SECRETS
 
 
 def hooks(kind: str) -> str:
-    """One row for each hook of a kind: how it is called, what it is for, what it may return."""
+    """One row for each hook of a kind: its signature, its purpose, its allowed results."""
     decides = kind == "before"
     head = (
         "| hook | when it is called | may return |\n|---|---|---|"
@@ -48,7 +48,7 @@ def directives() -> str:
 
 
 def secrets() -> str:
-    """What looks like a secret, in the order of the table."""
+    """The kinds of secrets, in the order of the table."""
     return "\n".join(f"- {one.what}" for one in SECRETS)
 
 

@@ -1,4 +1,4 @@
-"""Which test shows which invariant: the table of docs/reference/invariants.md.
+"""The table of docs/reference/invariants.md: invariants and the tests that show them.
 
 tests/data/invariants.toml says what each invariant is here, and which tests show it or why it does
 not apply; tests whose docstrings begin with ids ("LE1, LE2: …") are found by themselves. Run
@@ -63,7 +63,7 @@ def ids() -> list[str]:
 
 @cache
 def rows() -> list[Row]:
-    """The table, as it is written and as the tests say of themselves."""
+    """The rows of the table and of the tests' docstrings."""
     told = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     said = _said()
     return [
@@ -106,7 +106,7 @@ def missed(passed: Iterable[str]) -> list[str]:
 
 @cache
 def _said() -> dict[str, list[str]]:
-    """What tests say of themselves: id → tests."""
+    """The ids in docstrings of tests: id → tests."""
     found: dict[str, list[str]] = {}
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         where = file.relative_to(ROOT).as_posix()
@@ -144,7 +144,7 @@ def table(group: str) -> str:
 
 
 def counted() -> str:
-    """How many there are, in a sentence."""
+    """The number of invariants, in a sentence."""
     apart = sum(1 for row in rows() if row.why)
     return (
         f"{len(rows())} invariants: {len(rows()) - apart} are shown by tests, {apart} do not apply."

@@ -1,5 +1,5 @@
-"""Changes the code in small ways and looks whether a test fails: a change that no test notices is a
-survivor.
+"""Makes small changes to the code and checks whether a test fails. A change without a failing test
+is a survivor.
 
     python -m tools.mutants --seed 7 --count 20             # runs twenty of all possible changes, chosen by the seed
     python -m tools.mutants --seed 7 --count 20 --list      # only names them

@@ -1,5 +1,5 @@
-"""A PostgreSQL of one's own, from Debian's packages, on a free loopback port with a temporary data
-folder.
+"""A private PostgreSQL server, from Debian's packages, on a free loopback port with a temporary
+data folder.
 
     with Server() as server:                       # fsync=True for measurements
         store = PostgresStore(server.url)
@@ -79,7 +79,7 @@ def free_port() -> int:
 
 
 class Program:
-    """A server program of one's own, in a folder of its own, that ends with this process."""
+    """A server program in its own folder, which ends with this process."""
 
     def __init__(self) -> None:
         self.port = free_port()

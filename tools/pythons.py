@@ -94,7 +94,7 @@ def environment(full: str, executable: str) -> Path:
 
 
 def tried(full: str, executable: str, tests: Sequence[str]) -> tuple[str, str, bool]:
-    """Run the tests on one interpreter; returns its version, what it said, and whether all is
+    """Run the tests on one interpreter; returns its version, its output, and whether all is
     well.
     """
     python = environment(full, executable)

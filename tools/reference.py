@@ -70,7 +70,7 @@ def _command(command: click.Command, parent: click.Context, name: str) -> list[s
 
 
 def errors() -> str:
-    """Every error that can be raised, by who has to act."""
+    """Every error, grouped by who must act."""
     parts = []
     for branch, words in BRANCHES.items():
         parts += [

@@ -10,7 +10,7 @@ from everhold.mcp.tools import TOOLS
 
 
 def tools() -> str:
-    """Every tool: what a model is told of it, its hints, its parameters."""
+    """Every tool: its description for models, its hints, its parameters."""
     parts = []
     for tool in TOOLS:
         parts += [

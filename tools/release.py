@@ -1,4 +1,4 @@
-"""Build the source archive and the wheel, and check the wheel as a new user would meet it.
+"""Build the source archive and the wheel, and test the wheel in an empty environment.
 
 The wheel is built from the source archive, so both hold the same. It must hold each file of
 src/everhold that git tracks and nothing else. Then it is installed into an empty environment, with

@@ -1,5 +1,5 @@
-"""Which test shows which row: the table of docs/reference/coverage.md, from the docstrings of the
-tests.
+"""The table of docs/reference/coverage.md: rows and the tests that show them, from the tests'
+docstrings.
 
 A test that shows a row says so in its docstring: "Row 5: …", "Row 9 and D5: …". Run through cog by
 `make fix`.

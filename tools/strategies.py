@@ -1,6 +1,4 @@
-"""Writes the reference page of the strategies from what they say of themselves; run through cog by
-`make fix`.
-"""
+"""Writes the reference page of the strategies from their metadata; cog runs it (`make fix`)."""
 
 from __future__ import annotations
 

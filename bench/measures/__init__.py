@@ -1,6 +1,4 @@
-"""What is measured. A measure takes the stage and returns figures; it does not know what they
-should be.
-"""
+"""The measures. A measure takes the stage and returns figures; it does not know the targets."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final

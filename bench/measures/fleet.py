@@ -1,5 +1,5 @@
-"""Workers on Postgres: how long a session stands still when its worker dies or leaves, what a
-session without end costs others, and what a session costs that only waits.
+"""Workers on Postgres: how long a session waits when its worker dies or leaves, the cost of an
+endless session for others, and the cost of a session that only waits.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Sessions of 1000 pauses: does a late step cost what an early one does?"""
+"""Sessions of 1000 pauses: the cost of a late step against an early one."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,5 @@
-"""What a host waits for: the server's start, and a round of `run` and `answer`, beside the protocol
-library alone.
+"""The waiting times of a host: the server's start, and a round of `run` and `answer`, beside the
+protocol library alone.
 """
 
 import asyncio

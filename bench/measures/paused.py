@@ -1,6 +1,4 @@
-"""A file full of paused sessions: open the runtime and answer one of them; what does their number
-cost?
-"""
+"""A file full of paused sessions: the cost of opening the runtime and answering one of them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -27,7 +27,7 @@ FLEETS: Final = (1, 2, 4)
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Who works on Postgres; `peer` has an environment of its own."""
+    """A fleet on Postgres; a `peer` has its own environment."""
 
     name: str
     module: str

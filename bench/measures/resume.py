@@ -1,4 +1,4 @@
-"""Cold resume: a session with 1000 answers, not in memory, is given the next one."""
+"""Cold resume: a session with 1000 answers that is not in memory gets the next one."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a fresh process pays: the import, and the command's help, beyond what bare Python pays."""
+"""The cost of a new process beyond bare Python: the import, and the command's help."""
 
 import subprocess
 import sys

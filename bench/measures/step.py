@@ -1,4 +1,4 @@
-"""One step of one session alone: an answer given, the next question durable. The heart of the
+"""One step of one session alone: an answer given, the next question durable. The main figure of the
 table.
 """
 

@@ -386,8 +386,11 @@ def hint_parameters(program: Program[Any, Any], given: Mapping[str, Any]) -> Ite
         yield
     except (BadArguments, BadSetting) as error:
         unknown = [repr(name) for name in given if name not in program.signature.parameters]
+        shown = [
+            _format_parameter(one, program.types) for one in program.signature.parameters.values()
+        ]
         error.hint = (
-            f"It takes {_format_parameters(program)}{', not ' if unknown else ''}"
+            f"It takes {', '.join(shown) or 'no arguments'}{', not ' if unknown else ''}"
             f"{', '.join(unknown)}."
         )
         raise
@@ -421,11 +424,6 @@ def _fits(value: Any, wanted: Any) -> bool:
     except AnswerRefused:
         return False
     return True
-
-
-def _format_parameters(program: Program[Any, Any]) -> str:
-    shown = [_format_parameter(one, program.types) for one in program.signature.parameters.values()]
-    return ", ".join(shown) or "no arguments"
 
 
 def _format_parameter(one: Parameter, types: dict[str, Any]) -> str:

@@ -463,14 +463,12 @@ def _trust_installed(names: list[str], wanted: bool | None, *, may_ask: bool) ->
     from everhold.packages.lua.trust import trust_package
 
     if wanted is None and names and may_ask and at_terminal():
+        count = format_count(len(names), "package")
+        named = ", ".join(names) if len(names) < 4 else f"these {count}"
         wanted = click.confirm(
-            f"Do you trust {_format_names(names)}? Trusted packages run in the process of everhold."
+            f"Do you trust {named}? Trusted packages run in the process of everhold."
         )
     return [trust_package(get_alc_home().packages / name).path for name in names] if wanted else []
-
-
-def _format_names(names: list[str]) -> str:
-    return ", ".join(names) if len(names) < 4 else f"these {format_count(len(names), 'package')}"
 
 
 def _install_python(source: str, rev: str | None, *, linked: bool, as_json: bool) -> None:

@@ -272,8 +272,17 @@ class Intake:
             self._put(msgspec.structs.replace(item, seq=self.seq, hold=None))
 
     def _first(self, item: IntakeItem) -> IntakeItem | None:
-        """The earlier item of the same name."""
-        self._check(item)
+        """The earlier item of the same name. Raises if the item cannot be stored."""
+        if not item.id.strip() or (item.key is not None and not item.key.strip()):
+            raise BadArguments("enqueue", "an id or a key must not be blank")
+        for name in (item.key, item.id if self._only else None):
+            if name is not None and self._looked_for is not None and name not in self._looked_for:
+                raise BadArguments(
+                    "enqueue",
+                    f"the intake was read without {name!r}; pass it in `named`",
+                )
+        to_plain([item.id, item.key, item.merge, item.turn, item.available_at], "the item")
+        to_plain(item.body, "the body")
         first = (
             self.items.get(item.id)
             if item.key is None
@@ -297,19 +306,6 @@ class Intake:
         )
         self._put(came)
         return came
-
-    def _check(self, item: IntakeItem) -> None:
-        """Refuses an item that cannot be stored, and a key that may already be in use."""
-        if not item.id.strip() or (item.key is not None and not item.key.strip()):
-            raise BadArguments("enqueue", "an id or a key must not be blank")
-        for name in (item.key, item.id if self._only else None):
-            if name is not None and self._looked_for is not None and name not in self._looked_for:
-                raise BadArguments(
-                    "enqueue",
-                    f"the intake was read without {name!r}; pass it in `named`",
-                )
-        to_plain([item.id, item.key, item.merge, item.turn, item.available_at], "the item")
-        to_plain(item.body, "the body")
 
     # ---- reading
 

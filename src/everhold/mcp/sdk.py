@@ -122,20 +122,16 @@ def _load_without_web() -> ModuleType:
     if _OURS in sys.modules:
         return sys.modules[_OURS]
     try:
-        return _load_copy()
+        package: Any = find_spec(_SERVER.rpartition(".")[0])
+        file: Any = PathFinder.find_spec(_SERVER, package.submodule_search_locations)
+        spec: Any = spec_from_file_location(_OURS, file.origin)
+        module = sys.modules[_OURS] = module_from_spec(spec)
+        vars(module)["__builtins__"] = {**vars(builtins), "__import__": _import_without_web}
+        spec.loader.exec_module(module)
+        return module
     except Exception:  # this version of the library has another structure
         sys.modules.pop(_OURS, None)
         return import_module(_SERVER)
-
-
-def _load_copy() -> ModuleType:
-    package: Any = find_spec(_SERVER.rpartition(".")[0])
-    file: Any = PathFinder.find_spec(_SERVER, package.submodule_search_locations)
-    spec: Any = spec_from_file_location(_OURS, file.origin)
-    module = sys.modules[_OURS] = module_from_spec(spec)
-    vars(module)["__builtins__"] = {**vars(builtins), "__import__": _import_without_web}
-    spec.loader.exec_module(module)
-    return module
 
 
 def _import_without_web(name: str, *rest: Any) -> Any:

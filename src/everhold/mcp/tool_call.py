@@ -141,7 +141,14 @@ class ToolCall:
         runtime = self.runtime
         seconds = DEFAULT_WAIT_SECONDS if wait is None else wait
         notifier = ProgressNotifier(self.context, runtime.store, status.session_id, seen)
-        if _moves(status) and seconds and not self._is_far_timer(status, seconds):
+        # it waits only for a timer, which fires after this call ends
+        sleeps = (
+            isinstance(status, Paused)
+            and status.waiting_for == ("a timer",)
+            and status.until is not None
+            and status.until > self.runtime.clock.now() + seconds
+        )
+        if _moves(status) and seconds and not sleeps:
             status = await self._observer.during(self._wait_for_moves(status, seconds), notifier)
         await notifier.send_remaining_logs()
         return StatusResult(
@@ -172,15 +179,6 @@ class ToolCall:
             await asyncio.sleep(POLL_SECONDS)
             status = await self.runtime.status(status.session_id)
         return status
-
-    def _is_far_timer(self, status: Status, seconds: float) -> bool:
-        """Whether the session waits for a timer only, which fires after this call ends."""
-        return (
-            isinstance(status, Paused)
-            and status.waiting_for == ("a timer",)
-            and status.until is not None
-            and status.until > self.runtime.clock.now() + seconds
-        )
 
 
 def _moves(status: Status) -> bool:

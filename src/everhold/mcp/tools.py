@@ -587,14 +587,11 @@ async def is_decided(store: Store, birth: Birth, entry: AskedQuery) -> bool:
         for one in await _list_ancestors(store, birth)
         if (found := await _load_or_none(store, child_id(one, entry)))
     ]
-    return not children or any([await _has_decision(store, child) for child in children])
-
-
-async def _has_decision(store: Store, record: SessionRecord) -> bool:
-    return any(
+    return not children or any(
         [
-            await is_decided(store, record.birth, one.asked)
-            for step in read_steps(record.deliveries)
+            await is_decided(store, child.birth, one.asked)
+            for child in children
+            for step in read_steps(child.deliveries)
             for one in step.answered
             if one.asked is not None
         ]

@@ -189,7 +189,11 @@ class Outbox:
         It does not wait for delivery.
         """
         if not self._registered:
-            await self._register()
+            # Register the notifiers, so that other processes can list their entries.
+            for one in self._notifiers:
+                if await self._store.duty(NOTIFIER_KIND, one.name) is None:
+                    await self._write(Duty(NOTIFIER_KIND, one.name, {}))
+            self._registered = True
         more = False
         for notifier in self._notifiers:
             more = await self._note(notifier, now) or more
@@ -222,13 +226,6 @@ class Outbox:
 
     def _tasks(self) -> set[asyncio.Task[None]]:
         return {task for tasks in self._sending.values() for task in tasks}
-
-    async def _register(self) -> None:
-        """Register the notifiers, so that other processes can list their entries."""
-        for notifier in self._notifiers:
-            if await self._store.duty(NOTIFIER_KIND, notifier.name) is None:
-                await self._write(Duty(NOTIFIER_KIND, notifier.name, {}))
-        self._registered = True
 
     async def _note(self, notifier: Notifier, now: float) -> bool:
         """Create entries for new questions; returns whether there may be more."""

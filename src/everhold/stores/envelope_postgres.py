@@ -68,7 +68,9 @@ class PostgresEnvelopes:
                     await line.execute(query, (named, text))
             except psycopg.DataError as error:
                 if (error.sqlstate or "").startswith(_REFUSED_JSON):
-                    raise SerializeFailed(session_id, _describe(error)) from None
+                    raise SerializeFailed(
+                        session_id, (str(error).strip().splitlines() or [type(error).__name__])[0]
+                    ) from None
                 raise
 
         await self._connections.run_retrying(save)
@@ -109,7 +111,3 @@ class PostgresEnvelopes:
                     " updated_at TIMESTAMPTZ NOT NULL DEFAULT now())"
                 ).format(self._table)
             )
-
-
-def _describe(error: psycopg.Error) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

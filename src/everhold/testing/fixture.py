@@ -398,8 +398,9 @@ class Session:
         found = len(self._matching(pattern))
         if found == 0 if times is None else found != times:
             wanted = "did not ask" if times is None else f"asked {found} times, not {times},"
+            listed = "\n".join(f"  {query.id} {describe_query(query)}" for query in self.questions)
             raise AssertionError(
-                f"it {wanted} {pattern!r}. Its questions:\n{self._list_questions()}"
+                f"it {wanted} {pattern!r}. Its questions:\n{listed or '  nothing'}"
             )
 
     def assert_not_asked(self, pattern: str) -> None:
@@ -450,12 +451,6 @@ class Session:
     def _matching(self, pattern: str) -> list[Query]:
         matches = _fits(pattern)
         return [query for query in self.questions if matches(query)]
-
-    def _list_questions(self) -> str:
-        return (
-            "\n".join(f"  {query.id} {describe_query(query)}" for query in self.questions)
-            or "  nothing"
-        )
 
     def _after(self, status: Status) -> Session:
         self._kit._settle()

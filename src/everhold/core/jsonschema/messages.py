@@ -49,7 +49,16 @@ def describe_schema(schema: Schema, root: Schema, depth: int = 0) -> str:
             return word.join(
                 dict.fromkeys(describe_schema(part, root, depth + 1) for part in schema[keyword])
             )
-    return _typed(schema)
+    kind = (
+        " or ".join(TYPES[name][0] for name in get_type_names(schema.get("type", []))) or "a value"
+    )
+    details = [
+        words.format(schema[keyword]) for keyword, words in _DETAILS.items() if keyword in schema
+    ]
+    if required := schema.get("required"):
+        tags = {name: list_enum_values(part) for name, part in schema.get("properties", {}).items()}
+        details.append(f"with {_series([_member(name, tags.get(name, [])) for name in required])}")
+    return f"{kind} {' and '.join(details)}" if details else kind
 
 
 def list_enum_values(schema: Schema) -> list[JSON]:
@@ -81,19 +90,6 @@ def join_path(path: str, step: str | int) -> str:
     return (
         f"{path}.{step}" if isinstance(step, str) and step.isidentifier() else f"{path}[{step!r}]"
     )
-
-
-def _typed(schema: dict[str, JSON]) -> str:
-    kind = (
-        " or ".join(TYPES[name][0] for name in get_type_names(schema.get("type", []))) or "a value"
-    )
-    details = [
-        words.format(schema[keyword]) for keyword, words in _DETAILS.items() if keyword in schema
-    ]
-    if required := schema.get("required"):
-        tags = {name: list_enum_values(part) for name, part in schema.get("properties", {}).items()}
-        details.append(f"with {_series([_member(name, tags.get(name, [])) for name in required])}")
-    return f"{kind} {' and '.join(details)}" if details else kind
 
 
 def _member(name: str, values: list[JSON]) -> str:

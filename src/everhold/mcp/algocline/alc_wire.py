@@ -13,7 +13,7 @@ Rules
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import mcp_types as types
@@ -124,19 +124,17 @@ def render_alc_status(status: Status, names: QueryNames, *, option: str = "") ->
         case Finished():
             return _render_outcome(status)
     shown = render.render_status(status, option=option)
-    shown["next"] = _describe_next(status.session_id, shown.get("for_people", ()))
-    return shown
-
-
-def _describe_next(session_id: str, people: Sequence[Mapping[str, JSON]]) -> str:
-    look = f"call alc_status with session_id {session_id!r} to see its progress"
+    people = shown.get("for_people", ())
+    look = f"call alc_status with session_id {status.session_id!r} to see its progress"
     if not people:
-        return f"The session has no question for you now; {look}."
-    commands = "; ".join(str(one["command"]) for one in people)
-    return (
-        f"Only a person can answer this, you cannot: ask the user to type `{commands}`,"
-        f" then {look}."
-    )
+        shown["next"] = f"The session has no question for you now; {look}."
+    else:
+        commands = "; ".join(str(one["command"]) for one in people)
+        shown["next"] = (
+            f"Only a person can answer this, you cannot: ask the user to type `{commands}`,"
+            f" then {look}."
+        )
+    return shown
 
 
 def _render_outcome(status: Finished) -> dict[str, JSON]:

@@ -229,7 +229,9 @@ def _git(url: str, *words: str) -> str:
             "Nothing was changed. Try again later.",
         ) from None
     finally:
-        _kill_group(process)
+        if process.poll() is None:
+            kill_process_group(process)
+            process.communicate()
     if process.returncode:
         reason = hide_credentials(" ".join(errors.decode("utf-8", "replace").split()))
         raise BadPackage(
@@ -237,9 +239,3 @@ def _git(url: str, *words: str) -> str:
             "Nothing was changed. Check the address and revision.",
         )
     return output.decode("utf-8", "replace")
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        kill_process_group(process)
-        process.communicate()

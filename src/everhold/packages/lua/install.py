@@ -63,7 +63,17 @@ def import_bundle(folder: Path, packages: dict[str, Path], to: AlcHome) -> dict[
         for name, place in packages.items()
         for card in _cards(place / "cards", to.cards / name)
     ]
-    scenarios, failures = _scenarios(folder / "scenarios", to.scenarios)
+    scenarios = []
+    failures = []
+    for file in _files(folder / "scenarios", "*.lua"):
+        if (to.scenarios / file.name).exists():
+            continue
+        try:
+            to.scenarios.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.copyfile(file, to.scenarios / file.name)
+            scenarios.append(file.stem)
+        except OSError as error:
+            failures.append(f"{file.name}: {error.strerror}")
     copied = {
         "cards_installed": cards,
         "scenarios_installed": scenarios,
@@ -98,21 +108,6 @@ def _is_card(file: Path) -> bool:
         )
     except (ValueError, OSError):
         return False
-
-
-def _scenarios(source: Path, target: Path) -> tuple[list[str], list[str]]:
-    installed = []
-    failures = []
-    for file in _files(source, "*.lua"):
-        if (target / file.name).exists():
-            continue
-        try:
-            target.mkdir(mode=0o700, parents=True, exist_ok=True)
-            shutil.copyfile(file, target / file.name)
-            installed.append(file.stem)
-        except OSError as error:
-            failures.append(f"{file.name}: {error.strerror}")
-    return installed, failures
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:

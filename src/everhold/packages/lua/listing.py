@@ -60,7 +60,12 @@ def select_rows(
     verbose: str | None = None,
 ) -> list[Row]:
     """Apply the options of a listing. A filter that is not an object is ignored."""
-    wanted = _select_fields(fields, verbose, summary, full)
+    if fields is not None:
+        wanted = fields
+    else:
+        if verbose not in (None, "summary", "full"):
+            raise BadPackage(f'invalid verbose value "{verbose}" (expected "summary" or "full")')
+        wanted = full if verbose == "full" else summary
     keys = []
     for part in sort.split(","):
         field = part.removeprefix("-")
@@ -75,16 +80,6 @@ def select_rows(
         found.sort(key=lambda row, key=key: _rank(row.get(key)), reverse=is_down)  # type: ignore[misc]
     most = len(found) if limit is None or limit <= 0 else limit
     return [{key: row[key] for key in wanted if key in row} for row in found[:most]]
-
-
-def _select_fields(
-    fields: Sequence[str] | None, verbose: str | None, summary: Sequence[str], full: Sequence[str]
-) -> Sequence[str]:
-    if fields is not None:
-        return fields
-    if verbose not in (None, "summary", "full"):
-        raise BadPackage(f'invalid verbose value "{verbose}" (expected "summary" or "full")')
-    return full if verbose == "full" else summary
 
 
 def _matches(row: Row, wanted: Mapping[str, Any]) -> bool:

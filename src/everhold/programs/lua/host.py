@@ -122,7 +122,11 @@ class LuaHost:
         if program.version != birth.version:
             raise VersionMissing(program.name, birth.version, program.version)
         space = make_lua_namespace(get_namespace_name(program.ctx(birth.args)), self._shares)
-        if not self._may_run_here(program):
+        if (
+            program.is_text
+            or not _is_plain(locale.setlocale(locale.LC_ALL))
+            or not is_fully_trusted(program.home, program.roots, self._trusted)
+        ):
             if self.closed:
                 raise WorkerFailed("the runtime was closed")
             return RemoteLuaExecution(program, birth, meter, self._home, space)
@@ -132,11 +136,6 @@ class LuaHost:
         return LuaExecution(
             program, birth, meter, memory=memory, allowed=self._trusted, space=space
         )
-
-    def _may_run_here(self, program: LuaProgram) -> bool:
-        if program.is_text or not _is_plain(locale.setlocale(locale.LC_ALL)):
-            return False
-        return is_fully_trusted(program.home, program.roots, self._trusted)
 
     async def close(self) -> None:
         """End the workers. No others are started, because nothing would end them."""

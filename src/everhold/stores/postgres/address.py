@@ -56,14 +56,11 @@ class PostgresAddress:
         except psycopg.ProgrammingError:  # the message quotes the address
             raise BadSetting("database", _unknown(found)) from None
         self.facts: dict[str, Any] = {**_DEFAULTS, **given, "client_encoding": "UTF8"}
-        self.where = self._shown(given)
-
-    def _shown(self, given: dict[str, Any]) -> str:
-        """The address without its password, for display."""
         user = f"{given['user']}@" if given.get("user") else ""
         port = f":{given['port']}" if given.get("port") else ""
-        schema = "" if self.schema == SCHEMA else f"?schema={self.schema}"
-        return f"postgresql://{user}{given.get('host') or ''}{port}/{given.get('dbname') or ''}{schema}"  # noqa: E501
+        suffix = "" if self.schema == SCHEMA else f"?schema={self.schema}"
+        place = f"{given.get('host') or ''}{port}/{given.get('dbname') or ''}"
+        self.where = f"postgresql://{user}{place}{suffix}"
 
 
 def _unknown(found: AddressParts) -> str:

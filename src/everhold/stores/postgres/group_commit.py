@@ -329,25 +329,21 @@ class PostgresGroupCommit:
             )
         except psycopg.Error as error:
             await self._roll_back(line, error)
-            await self._failed(one, error)
+            waited = asyncio.get_running_loop().time() - one.since
+            if is_transient_error(error) or isinstance(error, psycopg.errors.UniqueViolation):
+                if (error.diag.table_name or "") == "journal":
+                    one.answer(Overtaken(one.change_id, one.fence))
+                elif waited > self._lines.patience:
+                    one.answer(StoreBusy(self._where, waited))
+                else:
+                    self._queue.append(one)
+            else:
+                one.answer(await self._lines.translate(error))
         except StoreDamaged as error:
             await self._roll_back(line, None)
             one.answer(error)
         else:
             await self._answer(line, one, said)
-
-    async def _failed(self, one: PendingChange, error: psycopg.Error) -> None:
-        """Handles a change that the server refused alone."""
-        waited = asyncio.get_running_loop().time() - one.since
-        if is_transient_error(error) or isinstance(error, psycopg.errors.UniqueViolation):
-            if (error.diag.table_name or "") == "journal":
-                one.answer(Overtaken(one.change_id, one.fence))
-            elif waited > self._lines.patience:
-                one.answer(StoreBusy(self._where, waited))
-            else:
-                self._queue.append(one)
-            return
-        one.answer(await self._lines.translate(error))
 
     async def _sent(self, line: PgConnection, batch: list[PendingChange]) -> list[Any]:
         """Sends these as one transaction; returns each outcome: the number of moved rows, or the

@@ -18,7 +18,7 @@ from everhold.core.journal import Delivery, encode_delivery
 from everhold.core.journal import checksum_delivery as delivery_seal
 from everhold.core.session import Birth, Head, SessionEvent, SessionId, SessionState, apply_event
 from everhold.errors import EverholdError, KeyConflict, Overtaken, UnknownSession
-from everhold.ports.store import Change, Letter, RemoteChange
+from everhold.ports.store import Change, RemoteChange
 from everhold.stores.postgres.address import escape_nul, unescape_nul
 from everhold.stores.row_codec import checksum_head, encode_birth
 
@@ -195,7 +195,15 @@ class PendingChange:
     ) -> Iterator[dict[str, Any]]:
         """The letters whose reader is known; the others stay in `posts`."""
         for i, letter in enumerate(change.letters):
-            row = _letter_row(i, letter)
+            body = dumps(letter.body)
+            at = float(letter.at)
+            row = {
+                "i": i,
+                "kind": escape_nul(letter.kind),
+                "body": body,
+                "at": at,
+                "seal": checksum_row(letter.kind, body, at),
+            }
             if letter.to is None or letter.to == change.id:
                 yield {**row, "session": ref}
             elif letter.to in heads:
@@ -410,18 +418,6 @@ def _effect_row(ref: int, effect: Any) -> dict[str, Any]:
         "worker": escape_nul(effect.worker),
         "since": float(effect.since),
         "seal": sealed,
-    }
-
-
-def _letter_row(i: int, letter: Letter) -> dict[str, Any]:
-    body = dumps(letter.body)
-    at = float(letter.at)
-    return {
-        "i": i,
-        "kind": escape_nul(letter.kind),
-        "body": body,
-        "at": at,
-        "seal": checksum_row(letter.kind, body, at),
     }
 
 

@@ -63,7 +63,12 @@ def connect_file(path: Path) -> sqlite3.Connection:
     """
     try:
         if not path.exists():
-            _make(path.parent)
+            # SQLite syncs the folder of its file; its new parents are synced here
+            made = [one for one in (path.parent, *path.parent.parents) if not one.exists()]
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for one in made:
+                with suppress(OSError):  # like SQLite: not every file system can sync a folder
+                    sync_folder(one.parent)
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
         # isolation_level=None: Python begins no transactions of its own. timeout=0: rule 4.
         connection = sqlite3.connect(path, isolation_level=None, timeout=0)
@@ -72,17 +77,6 @@ def connect_file(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise translate_sqlite_error(error, str(path)) from None
     return connection
-
-
-def _make(folder: Path) -> None:
-    """Creates a folder and its parents. SQLite syncs the folder of its file; the parents are synced
-    here.
-    """
-    made = [one for one in (folder, *folder.parents) if not one.exists()]
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for one in made:
-        with suppress(OSError):  # like SQLite: not every file system can sync a folder
-            sync_folder(one.parent)
 
 
 def _hint(error: OSError) -> str:

@@ -284,12 +284,8 @@ class Fleet:
             if tick:
                 self.clock.advance(tick)
             await asyncio.sleep(PACE)
-        raise AssertionError(
-            f"it did not come to pass; sessions stand so: {await self._standing()}"
-        )
-
-    async def _standing(self) -> list[Any]:
-        return [await self.status(id) for id in await self._unended()]
+        open_now = [await self.status(id) for id in await self._unended()]
+        raise AssertionError(f"it did not happen; the sessions that have not ended: {open_now}")
 
     async def _unended(self) -> list[str]:
         rows = await (await self.front()).store.list(SessionFilter(limit=1000))

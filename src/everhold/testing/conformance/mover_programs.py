@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from everhold.agents.agent import Agent
@@ -231,7 +230,7 @@ class StampingModel:
         if query.messages is None:
             self.asked.append(query.prompt)
             return f"answer to {query.prompt}"
-        parts = _parts(query.messages)
+        parts = [(one["role"], part) for one in query.messages for part in one["content"]]
         papers = [part["text"] for role, part in parts if role == "user" and part["type"] == "text"]
         stamped = {part["input"]["name"] for _, part in parts if part["type"] == "tool_use"}
         left = [name for name in papers if name not in stamped]
@@ -240,10 +239,6 @@ class StampingModel:
             if left
             else "Done."
         )
-
-
-def _parts(messages: Sequence[Any]) -> list[tuple[str, Any]]:
-    return [(one["role"], part) for one in messages for part in one["content"]]
 
 
 # ---- all of it
