@@ -228,7 +228,7 @@ class Runtime:
 
     def _make_services(self, session_id: str, query: Query) -> RuntimeSessionServices:
         return RuntimeSessionServices(
-            self.engine, self.start, self.triggers.emit, session_id, query
+            self.engine, self.start, self.triggers.emit, self.triggers.list, session_id, query
         )
 
     def _take_up_chores(self, programs: frozenset[str]) -> None:

@@ -1,5 +1,7 @@
 """The tools of a session as a host sees and changes them while it runs."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -181,6 +183,74 @@ async def test_two_changes_at_once_are_one(place):
         assert isinstance(outcomes[1], TurnFailed) and outcomes[1].code == "stale_tools"
         await runtime.signal(session.id, "input", {**said, "id": "c2", "change": {"hide": 3}})
         assert (await session.turn("c2")).outcome.code == "bad_arguments"
+
+
+async def test_of_two_hosts_that_saw_the_same_tools_one_is_refused(place):
+    """Row 2: at the same time, from two handles."""
+    async with opened(place, llm=Watching()) as runtime:
+        handles = [await runtime.session(agent, "chat") for _ in range(2)]
+        done = await asyncio.gather(
+            *(
+                handle.change_tools(hide=[name], generation=1)
+                for handle, name in zip(handles, ("look", "dig"), strict=True)
+            ),
+            return_exceptions=True,
+        )
+        assert [type(one) is StaleTools for one in done].count(True) == 1
+        assert (await handles[0].tools()).generation == 2
+
+
+KIT = """
+from everhold.agents import tool
+
+@tool(read_only=True)
+def knit(what: str) -> str:
+    "Knit with secret wool."
+    return f"knitted {what}"
+"""
+
+
+async def test_a_tool_of_a_file_goes_where_the_session_goes(tmp_path):
+    """Row 2: by the path of the file, also after export and import; a redacted file does not
+    describe it.
+    """
+    kit = tmp_path / "kit.py"
+    kit.write_text(KIT)
+    model = Watching(use("knit", what="a hat"), "Done.", use("knit", what="socks"), "Done.")
+    (tmp_path / "there").mkdir()
+    async with opened(tmp_path, llm=model) as runtime:
+        session = await runtime.session(agent, "chat")
+        await session.change_tools(add=[f"{kit}:knit"])
+        await session.send("Knit.")
+        await runtime.archive.export(tmp_path / "all.jsonl")
+        await runtime.archive.export(tmp_path / "less.jsonl", redact=True)
+    assert "secret wool" in (tmp_path / "all.jsonl").read_text()
+    assert "secret wool" not in (tmp_path / "less.jsonl").read_text()
+    async with opened(tmp_path / "there", llm=model) as runtime:
+        await runtime.archive.import_(tmp_path / "all.jsonl")
+        session = await runtime.session(agent, "chat")
+        assert (await session.tools()).tool("knit").ref == f"{kit}:knit"
+        await session.send("Knit again.")
+        assert told(await session.history()) == ["knitted a hat", "knitted socks"]
+
+
+async def test_a_conversation_without_its_agent_shows_its_tools(place):
+    """Row 2: all but the extra tools of the agent, which nothing has recorded."""
+    async with opened(place, llm=Watching()) as runtime:
+        session = await runtime.session(agent, "chat")
+        await session.change_tools(add=[paint])
+        view = await (await runtime.conversation(session.id)).tools()
+        assert (view.names, view.generation) == (["look", "dig", "paint"], 2)
+
+
+def test_tools_are_shown_and_changed_without_async(tmp_path):
+    with everhold.open_blocking(tmp_path / "app.db", llm=Watching()) as runtime:
+        session = runtime.session(agent, "chat")
+        assert session.tools().names == ["look", "dig"]
+        assert session.change_tools(add=[paint], hide=["dig"]).names == ["look", "paint"]
+        session.provide_tools(closure("la"))
+        with pytest.raises(StaleTools):
+            session.change_tools(restore=["dig"], generation=1)
 
 
 async def test_a_change_with_an_id_is_made_once(place):
@@ -367,6 +437,34 @@ async def test_an_overlay_holds_for_a_turn_or_until_it_is_changed(place):
         "Paint well.\n\nEvents that can trigger something: order.paid, stock.low."
     )
     assert model.systems[2] == ""
+
+
+@everhold.program
+async def ship(ctx: everhold.Context) -> str:
+    return "shipped"
+
+
+async def test_a_model_is_told_the_events_of_all_triggers(place):
+    """Row 22: those of the moment, once for a turn; a replay reads no triggers."""
+    model = Watching()
+    async with opened(place, llm=model) as runtime:
+        session = await runtime.session(agent, "chat")
+        await session.send("Hi.", options={"tools": {"events": True}})
+        await runtime.triggers.add("order.paid", ship())
+        await runtime.triggers.add("stock.low", ship())
+        await session.configure({"tools": {"events": True}})
+        await session.send("Hi.")
+        await runtime.triggers.remove("stock.low", "ship")
+        await session.send("Hi.")
+        await session.send("Hi.", options={"tools": None})
+        assert (await session.tools()).overlay.events is True
+    told = "Events that can trigger something: {}."
+    assert model.systems == [
+        "",
+        told.format("order.paid, stock.low"),
+        told.format("order.paid"),
+        "",
+    ]
 
 
 async def test_a_hidden_tool_is_offered_for_a_turn():

@@ -5,7 +5,7 @@ serves running tools.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -178,17 +178,32 @@ class EmitVerb(Protocol):
         ...
 
 
+class ListTriggersVerb(Protocol):
+    """`Triggers.list`, for features that must not depend on triggers."""
+
+    async def __call__(self) -> Sequence[Any]:
+        """All triggers; each has `event` and `enabled`."""
+        ...
+
+
 class RuntimeSessionServices:
     """What a running call may use of the runtime: values, sessions and events
     (`SessionServices`).
     """
 
     def __init__(
-        self, engine: Engine, start: StartVerb, emit: EmitVerb, session_id: str, query: Query
+        self,
+        engine: Engine,
+        start: StartVerb,
+        emit: EmitVerb,
+        triggers: ListTriggersVerb,
+        session_id: str,
+        query: Query,
     ) -> None:
         self._engine = engine
         self._start = start
         self._emit = emit
+        self._triggers = triggers
         self._id = session_id
         self._query = query.id
 
@@ -234,6 +249,9 @@ class RuntimeSessionServices:
             for one in emitted.handovers
         ]
         return msgspec.to_builtins(EventOutcome(event, key, handovers))
+
+    async def events(self) -> list[str]:
+        return sorted({str(one.event) for one in await self._triggers() if one.enabled})
 
     async def begun(self) -> list[str]:
         wanted = SessionFilter(labels={BEGUN_BY: self._id})

@@ -39,7 +39,7 @@ from everhold.agents.plugin_host import (
 )
 from everhold.agents.side_effects import SideEffects
 from everhold.agents.tool_calls import Toolbox
-from everhold.agents.tool_selection import SourcedTools, ask_missing
+from everhold.agents.tool_selection import SourcedTools, ask_events, ask_missing
 from everhold.agents.turn import StopTurn, TurnRunner
 from everhold.core.codec import JSON
 from everhold.core.conversation import extract_inputs
@@ -386,6 +386,12 @@ class AgentLoop:
             offer.also(self.sources.tools, missing)
             self._agree_on_tools()
         return unreached
+
+    async def learn_events(self) -> None:
+        """Read the events of all triggers for this turn, if the option `tools` wants them."""
+        option = self.effective.get("tools")
+        if isinstance(option, dict) and option.get("events") is True:
+            self.toolbox.offer.know_events(await ask_events(self.ctx))
 
     async def _refreshed(self) -> TurnOutcome:
         """Ask the tool sources outside of a turn, and report the tools. A replay uses the recorded

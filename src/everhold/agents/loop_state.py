@@ -126,6 +126,8 @@ class LoopState(Protocol):
 
     async def refresh(self) -> list[str]: ...
 
+    async def learn_events(self) -> None: ...
+
     async def decide(
         self, hook: str, given: Sequence[tuple[str, tuple[Any, ...]]] = ..., **where: bool
     ) -> list[Decision]:

@@ -95,7 +95,6 @@ from everhold.errors import (
     Outdated,
     SessionBusy,
     SessionEnded,
-    StaleTools,
     TurnWaiting,
     UnknownSession,
 )
@@ -550,11 +549,8 @@ class AgentSession(ConversationHandle):
             _check_names("hide", hide),
             _check_names("restore", restore),
         )
-        told = await self._told()
-        if id is None or told.settled(id) is None:
-            known = ToolRegistry()
-            known.adopt(read_registry(told.tools, self.agent))
-            known.change(change, generation)  # raises what the change would fail with
+        if id is None or (await self._told()).settled(id) is None:
+            await self._try_change(change, generation)
         for added, tool in (*new, *other):
             if not added.ref:
                 provide_tool(self.id, tool)
@@ -562,13 +558,18 @@ class AgentSession(ConversationHandle):
         turn = await self._run_command(
             said if generation is None else {**said, "generation": generation}, id
         )
-        if isinstance(turn.outcome, TurnFailed):
-            if turn.outcome.code == StaleTools.code and generation is not None:
-                raise StaleTools(generation, (await self.tools()).generation)
+        if isinstance(turn.outcome, TurnFailed):  # another change was made meanwhile
+            await self._try_change(change, generation)
             raise BadArguments("tools", turn.outcome.error)
         left = {one.name for one in read_registry((await self._told()).tools, self.agent).added}
         withdraw_tools(self.id, {*change.remove, *change.restore} - left)
         return await self.tools()
+
+    async def _try_change(self, change: ToolChange, generation: int | None) -> None:
+        """Raise what a change of the tools would fail with now."""
+        known = ToolRegistry()
+        known.adopt(read_registry((await self._told()).tools, self.agent))
+        known.change(change, generation)
 
     async def provide_tools(self, *tools: Tool | Callable[..., Any]) -> None:
         """Provide the code of tools that were added by another process without a reference, for as

@@ -35,6 +35,7 @@ from everhold.errors import AnswerFailed, BadArguments, ToolServerFailed
 from everhold.hooks import SLOTS
 from everhold.ports.context import AgentContext
 from everhold.ports.tool import OfferedTool, Tool, ToolSource
+from everhold.ports.tool_services import get_services
 
 #: Above this number of tools, the model searches, unless the agent has another limit.
 SEARCH_ABOVE: Final = 40
@@ -51,22 +52,22 @@ class ToolAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     `hidden` are names that are not offered. `extra` are tools that are: extra tools of the agent,
     hidden tools of the session, or tools that the host describes. With `only_extra`, only these are
-    offered. `contributions` are added to the prompt. `events` are names of events; the model is
-    informed that they can trigger something.
+    offered. `contributions` are added to the prompt. `events` are names of events, or true for
+    those of all triggers; the model is informed that they can trigger something.
     """
 
     hidden: list[str] = []
     extra: list[str | AddedTool] = []
     only_extra: bool = False
     contributions: list[Contribution] = []
-    events: list[str] = []
+    events: list[str] | bool = []
 
-    @property
-    def texts(self) -> list[Contribution]:
-        """What is added to the prompt."""
-        if not self.events:
+    def texts(self, of_triggers: Sequence[str]) -> list[Contribution]:
+        """What is added to the prompt. `of_triggers` are the events of all triggers."""
+        names = self.events if isinstance(self.events, list) else of_triggers if self.events else []
+        if not names:
             return self.contributions
-        told = Contribution("context", EVENTS_NOTE.format(", ".join(self.events)))
+        told = Contribution("context", EVENTS_NOTE.format(", ".join(names)))
         return [*self.contributions, told]
 
 
@@ -103,6 +104,7 @@ class ToolSelection:
         self._stale = False  # whether the registry has to be bound to the sources again
         self._adopted: JSON = None  # the registry as it was last taken over
         self._recorded: tuple[ToolRegistryState, JSON] | None = None
+        self._events: list[str] = []  # of all triggers, if the option wants them
         self._given: JSON = None  # the current option
         self._plugins = ""  # the fingerprint of the plugins
         self._now = self._surface.catalog()
@@ -195,6 +197,12 @@ class ToolSelection:
 
     # ---- the overlay
 
+    def know_events(self, names: list[str]) -> None:
+        """Take over the events of all triggers, for an option with `events: true`."""
+        if names != self._events:
+            self._events = names
+            self._given = _UNKNOWN
+
     def access(self, given: JSON, plugins: str = "") -> None:
         """Apply the option `tools` and the fingerprint of the plugins.
 
@@ -207,7 +215,7 @@ class ToolSelection:
         laid = [found for one in wanted.extra if (found := self._overlay(one)) is not None]
         self._surface.lay_over(
             [provider for _, provider in laid],
-            wanted.texts,
+            wanted.texts(self._events),
             include_base=not wanted.only_extra,
             hidden=wanted.hidden,
         )
@@ -371,6 +379,17 @@ class SourcedTools:
             self._digests[name] = said["digest"]
             self._tools[name] = [] if source is None else [source.tool(offer) for offer in offers]
         return None
+
+
+async def ask_events(ctx: AgentContext) -> list[str]:
+    """The events of all triggers; recorded."""
+
+    async def look() -> JSON:
+        return {"events": await get_services("the events").events()}
+
+    _, said = await ctx.put(Kind.CALL, look, name="tools:events")
+    events: list[str] = said["events"]
+    return events
 
 
 async def ask_missing(

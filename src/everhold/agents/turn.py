@@ -155,6 +155,7 @@ class TurnRunner:
                     loop.contributions.append(one)
                 case _:
                     await self._act(plugin, one)
+        await loop.learn_events()
 
     async def checkpoint(self, *, completing: bool = False) -> bool:
         """Add pending inputs and ask the plugins. Returns whether the model has something new to

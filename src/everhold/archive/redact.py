@@ -312,13 +312,26 @@ def _notes(notes: DeliveryNotes) -> DeliveryNotes:
         outcome=_outcome(notes.outcome),
         nodes=[replace(node, content=redact_conversation(node.content)) for node in notes.nodes],
         settled=_settled(notes.settled),
-        facts={
-            name: value
-            if name in ("agent", "sources", "subagents", "tools")
-            else redact_json(value)
-            for name, value in notes.facts.items()
-        },
+        facts={name: _fact(name, value) for name, value in notes.facts.items()},
     )
+
+
+def _fact(name: str, value: JSON) -> JSON:
+    """A fact of an agent loop. Those that control it stay; of tools, only the descriptions go."""
+    if name == "tools":
+        return _tools(value)
+    return value if name in ("agent", "sources", "subagents") else redact_json(value)
+
+
+def _tools(value: JSON) -> JSON:
+    if isinstance(value, list):
+        return [_tools(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: redact_text(item) if key == "description" and isinstance(item, str) else _tools(item)
+        for key, item in value.items()
+    }
 
 
 def _outcome(outcome: Outcome | None) -> Outcome | None:

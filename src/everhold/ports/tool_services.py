@@ -90,6 +90,10 @@ class SessionServices(Protocol):
         """Stream a piece of a program's output. Callable from any thread."""
         ...
 
+    async def events(self) -> list[str]:
+        """The names of the events that a trigger acts on, sorted."""
+        ...
+
 
 #: The services of the running call.
 CURRENT_SERVICES: ContextVar[SessionServices] = ContextVar("everhold_work")
