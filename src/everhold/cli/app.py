@@ -87,7 +87,7 @@ HELP: Final = {
     "sessions": "List sessions, newest first.",
     "show": "Show a session: its questions, its answers, and how it ended.",
     "explain": "Explain the state of a session, and what to do next.",
-    "tools": "List the tools of a conversation, and which of them its model is offered.",
+    "tools": "List the tools of a conversation, offered to its model or not.",
     "watch": "Follow a session until it ends: each step as it is recorded.",
     "replay": "Replay a session from its journal, without calls or questions.",
     "diff": "Compare two sessions, first difference first.",

@@ -13,7 +13,7 @@ from everhold.cli.output import format_line, print_footer, print_json, print_tab
 @session_argument
 @add_common_options
 def tools_(session: str, database: str | None, as_json: bool) -> None:
-    """List the tools of a conversation, and which of them its model is offered.
+    """List the tools of a conversation, offered to its model or not.
 
     The code of the agent is not loaded. With --json, the schemas are listed too.
     """
