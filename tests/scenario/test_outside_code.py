@@ -5,10 +5,12 @@ import pytest
 from everhold import Agent, tool
 from everhold.agents import (
     CodeEnded,
+    CodeExecuted,
     CodeExecutor,
     CodePaused,
     CodeRequest,
     CodeToolCall,
+    EventKind,
     Lua,
     TurnCancelled,
 )
@@ -86,7 +88,7 @@ def test_an_executor_is_told_language_code_and_a_scope(everhold):
     talk(everhold, "tea", executor)
     (first, scope), (second, same) = executor.requests
     assert isinstance(first, CodeRequest) and (first.language, first.code) == ("sums", "tea")
-    assert first.accept_finish is False and first == second and scope == same
+    assert first.accept_finish is False and first.code == second.code and scope == same
 
 
 def test_an_error_of_the_program_is_data(everhold):
@@ -175,3 +177,53 @@ def test_a_lua_program_prints_reads_history_and_returns(everhold):
 def test_a_lua_program_finishes_only_where_it_is_accepted(everhold):
     _, turn, _ = talk(everhold, "finish('over')", Lua(accept_finish=True), language="lua")
     assert turn.text == "over"
+
+
+# ---- a host runs code
+
+
+clerk = Agent(tools=[price], code=Lua(), name="outside_code_clerk")
+
+
+@pytest.mark.process
+def test_a_host_runs_code_with_the_tools_of_the_agent(everhold):
+    """In a turn of its own that the model does not see; it finishes only if it may."""
+    session = everhold.runtime.session(clerk, "chat")
+    turn = session.execute("lua", "print('so') return tool('price', {of = 'tea'})")
+    assert turn.outcome == CodeExecuted("lua", 300, "so") and RAN == ["tea"]
+    assert session.history() == [] and session.turns()[0].rounds == 0
+    assert session.execute("lua", "finish(7)", accept_finish=True).value == 7
+    refused = session.execute("lua", "finish(7)").outcome
+    assert refused.error == "finish is not accepted here: return the value"
+
+
+def test_a_language_that_nothing_runs_is_refused(everhold):
+    session = everhold.runtime.session(clerk, "chat")
+    with pytest.raises(CodeExecutionUnavailable) as refused:
+        session.execute("cobol", "STOP RUN.")
+    assert refused.value.code == "code_execution_unavailable" and "lua" in refused.value.hint
+    assert session.turns() == []
+
+
+@pytest.mark.process
+def test_variables_last_between_executions_of_a_session(everhold):
+    """Across a restart; each session has its own, and a program may do without."""
+    session = everhold.runtime.session(clerk, "chat")
+    session.execute("lua", "n = 41")
+    everhold.restart()
+    assert session.execute("lua", "n = n + 1 return n").value == 42
+    assert session.execute("lua", "return n", variables=False).value is None
+    assert everhold.runtime.session(clerk, "other").execute("lua", "return n").value is None
+    fork = session.fork()
+    assert fork.execute("lua", "return n").value == 42
+
+
+@pytest.mark.process
+def test_what_a_program_prints_is_streamed_and_its_end_ends_the_readers(everhold):
+    session = everhold.runtime.session(clerk, "chat")
+    code = "print('one') tool('price', {of = 'tea'}) print('two')"
+    events = list(session.stream_execution("lua", code))
+    printed = [event.text for event in events if event.kind is EventKind.OUTPUT]
+    assert printed == ["one\n", "two\n"] and events[-1].kind is EventKind.SETTLED
+    kinds = [event.kind for event in events]
+    assert kinds.index(EventKind.OUTPUT) < kinds.index(EventKind.TOOL_FINISHED)

@@ -384,9 +384,11 @@ def test_a_hook_sees_where_the_conversation_stands(everhold):
         assert moment.session_id and moment.now >= moment.started >= moment.began
         seen.append((moment.turn, moment.round, moment.frame.id, len(moment.messages)))
         seen.append((moment.options, moment.usage.total.total, moment.turn_usage.total.total))
+        seen.append(moment.context)
 
     talk(everhold, [made(before_model_call=before_model_call)], said=("a", "b"))
-    assert seen == [(1, 1, "initial", 1), ({}, 0, 0), (2, 1, "initial", 3), ({}, 12, 0)]
+    assert seen[:3] == [(1, 1, "initial", 1), ({}, 0, 0), 0]
+    assert seen[3:] == [(2, 1, "initial", 3), ({}, 12, 0), 10]
 
 
 def test_a_hook_writes_values_and_begins_sessions_once(everhold):

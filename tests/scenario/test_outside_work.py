@@ -5,9 +5,15 @@ nodes, values of a turn, the environment, extensions of plugins; and who did wha
 import pytest
 
 from everhold import Agent, Plugin, open_blocking, program, tool
-from everhold.agents import NodeKind, ProcessEnvironment, ToolContext
-from everhold.errors import BadArguments, InputConflict, UnknownExtension
-from everhold.hooks import AddMessages
+from everhold.agents import NodeKind, OperationDone, ProcessEnvironment, ToolContext, system
+from everhold.errors import (
+    BadArguments,
+    InputConflict,
+    TurnStopped,
+    UnknownExtension,
+    UnknownOperation,
+)
+from everhold.hooks import AddMessages, operation
 from everhold.testing import ManualClock
 from tests.scenario.talk import told, use
 
@@ -157,7 +163,8 @@ def test_tools_find_extensions_the_environment_and_the_values_of_the_turn(runtim
     session.send("Look again.")
     first, second = told(session.history())
     assert first == ["north", "/srv", {"A": "1"}, 30, "turn 1"]
-    assert second[:2] == ["north", "/tmp"] and second[3:] == [5, "turn 2"]
+    # the second turn set the options
+    assert second[:2] == ["north", "/tmp"] and second[3:] == [5, "turn 3"]
 
 
 def test_a_value_of_a_turn_ends_with_it(runtime, lines):
@@ -197,3 +204,75 @@ def test_who_cancelled_is_recorded_and_a_keyed_signal_is_sent_once(runtime, line
     assert runtime.wait(other, 60).result == "once"
     with pytest.raises(InputConflict):
         runtime.signal(other, "paid", "twice", key="k")
+
+
+# ---- the host and plugins
+
+
+class Notes(Plugin):
+    """Remembers notes."""
+
+    name = "notes"
+
+    def restore(self, state):
+        self.notes = list(state or [])
+
+    def snapshot(self):
+        return self.notes
+
+    @operation
+    async def add(self, moment, text: str) -> int:
+        """Add a note."""
+        self.notes = [*self.notes, text]
+        self.revision += 1
+        return len(self.notes)
+
+    @operation(read_only=True)
+    def all(self, moment) -> list[str]:
+        """List the notes."""
+        return list(self.notes)
+
+    @operation
+    def fail(self, moment) -> None:
+        """Fail."""
+        raise ValueError("no notes")
+
+
+noted = Agent(plugins=[Notes()], name="outside_noted")
+
+
+def test_a_host_runs_the_operations_that_a_plugin_declares(runtime, lines):
+    """One that writes is a turn with a receipt; the same id is run once."""
+    session = runtime.session(noted, "s")
+    notes = session.plugin("notes")
+    assert notes.call("all") == [] and notes.call("add", text="milk", id="one") == 1
+    assert notes.call("add", text="milk", id="one") == 1
+    assert notes.call("all") == ["milk"]
+    assert [one.outcome for one in session.turns()] == [OperationDone("notes", "add", 1)]
+    assert session.fork().plugin("notes").call("add", text="tea") == 2
+
+
+def test_what_a_plugin_does_not_declare_is_refused(runtime, lines):
+    session = runtime.session(noted, "s")
+    with pytest.raises(UnknownOperation, match="'absent'"):
+        session.plugin("absent")
+    notes = session.plugin("notes")
+    with pytest.raises(UnknownOperation, match="'restore'"):
+        notes.call("restore")
+    with pytest.raises(BadArguments, match="text"):
+        notes.call("add", text=7)
+    with pytest.raises(TurnStopped, match="no notes"):
+        notes.call("fail")
+    assert notes.call("all") == []
+
+
+def test_a_host_sends_messages_with_a_role(runtime, lines):
+    session = runtime.session(noted, "s")
+    session.send(system("Be brief."))
+    session.send("Hi.")
+    assert [one["role"] for one in session.messages()] == [
+        "system",
+        "assistant",
+        "user",
+        "assistant",
+    ]
