@@ -253,6 +253,7 @@ def open_blocking(
     idle: float = IDLE_SECONDS,
     recover: bool = True,
     tell: Iterable[Notifier] | None = None,
+    on_unavailable: str | None = None,
 ) -> BlockingRuntime:
     """`everhold.open` for code that is not async."""
     runtime = _async.open(
@@ -265,6 +266,7 @@ def open_blocking(
         idle=idle,
         recover=recover,
         tell=tell,
+        on_unavailable=on_unavailable,
     )
     return BlockingRuntime(runtime)
 

@@ -168,6 +168,10 @@ class BlockingSession(BlockingConversation):
     def agent(self) -> Agent: ...
     def plugin(self, name: str) -> BlockingPlugin:
         """One plugin of the conversation, for the operations that it declares."""
+    def check_provider(self) -> None:
+        """Compare the provider of the agent with that of the conversation, as far as it is in
+        memory.
+        """
     def send(
         self,
         content: InputContent,
@@ -715,6 +719,7 @@ def open_blocking(
     idle: float = ...,
     recover: bool = True,
     tell: Iterable[Notifier] | None = None,
+    on_unavailable: str | None = None,
 ) -> BlockingRuntime:
     """`everhold.open` for code that is not async."""
 

@@ -6,6 +6,7 @@
     │   ├── AnswerRefused     BadValue            BadSchema           BadArguments
     │   ├── UnknownNode       ProviderMismatch    ProviderUnconfigured  UnknownFrame
     │   ├── BadSetting        KeyConflict         BadId               BadStep
+    │   ├── ProviderUnavailable
     │   ├── NotAllowed        SessionExists       BadRequest          BadHostFile
     │   ├── BadPackage        BadPackageFile      UnknownPlugin       BadSkill
     │   ├── PackageTooLarge   KeyDeleted          UnknownTool
@@ -491,18 +492,40 @@ class UnsupportedSystem(UsageError):
 
 
 class ProviderMismatch(UsageError):
-    """The session uses a model of a provider that this runtime does not allow."""
+    """A model of another provider than the runtime allows, or than the conversation has."""
 
     code = "provider_mismatch"
     hint = "Use a model of an allowed provider, or allow this provider where the runtime is opened."
 
-    def __init__(self, session_id: str, expected: str, actual: str) -> None:
-        super().__init__(
-            f"session {session_id!r} uses a model of {actual}; only {expected} is allowed here"
-        )
+    def __init__(
+        self, session_id: str, expected: str, actual: str, *, remembered: bool = False
+    ) -> None:
+        who = f"session {session_id!r}" if session_id else "the agent"
+        if remembered:
+            super().__init__(f"{who} was held with {expected}, but its agent now names {actual}")
+            self.hint = (
+                "Use the agent with its earlier provider, or allow the other one: await"
+                " session.configure({'model': …})"
+            )
+        else:
+            super().__init__(f"{who} uses a model of {actual}; only {expected} is allowed here")
         self.session_id = session_id
         self.expected = expected
         self.actual = actual
+
+
+class ProviderUnavailable(UsageError):
+    """There is no such model provider here."""
+
+    code = "provider_unavailable"
+
+    def __init__(self, provider: str, providers: list[str], close: str = "") -> None:
+        super().__init__(f"there is no provider {provider!r} here")
+        self.provider = provider
+        self.providers = providers
+        self.hint = (
+            f"Did you mean {close}?" if close else f"Some that exist: {', '.join(providers)}."
+        )
 
 
 class ProviderUnconfigured(UsageError):
@@ -1316,10 +1339,13 @@ class AnswerFailed(ProgramError):
         " names the step."
     )
 
-    def __init__(self, message: str, kind: str = "") -> None:
+    def __init__(self, message: str, kind: str = "", fix: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.kind = kind
+        self.fix = fix  # what to do about it, if the model could not be asked
+        if fix:
+            self.hint = f"{fix} {self.hint}"
 
 
 class BadDirective(ProgramError):

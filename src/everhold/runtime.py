@@ -27,6 +27,7 @@ from everhold.agents.conversation_handle import ConversationHandle
 from everhold.agents.conversations import Conversations, RuntimeSessionServices, find_later_call
 from everhold.agents.envelopes import Envelopes
 from everhold.agents.session import AgentSession
+from everhold.agents.session_provider import check_agent_models
 from everhold.archive.archive import Archive, get_everhold_version
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON, to_plain
@@ -91,6 +92,7 @@ from everhold.packages.catalog import KnownPrograms
 from everhold.packages.find import refuse_while_loading
 from everhold.packages.program_hosts import ProgramHosts
 from everhold.packages.settings import Settings, prepare_data_folder, read_lua_options, settings
+from everhold.ports.answerer import WAIT, check_on_unavailable
 from everhold.ports.attachment import Attachment
 from everhold.ports.program import Call, Clock
 from everhold.ports.store import SessionFilter, Store
@@ -170,6 +172,7 @@ class Runtime:
         recover: bool = True,
         dice: Callable[[int], int] = secrets.randbits,
         tell: Iterable[Notifier] | None = None,
+        on_unavailable: str | None = None,
         substitute: CallSubstitute | None = None,
     ) -> None:
         check_seconds_arg("idle", idle)
@@ -201,6 +204,7 @@ class Runtime:
             self.mover,
             EngineOptions(
                 llm=self._llm,
+                on_unavailable=self._on_unavailable(found, on_unavailable),
                 observers=tuple(observers),
                 cache=cache,
                 idle=idle,
@@ -225,6 +229,15 @@ class Runtime:
             self._take_up_chores(frozenset())
         self._opened = False
         self._closing = ShieldedCalls()
+
+    def _on_unavailable(self, found: Settings | None, given: str | None) -> str:
+        """What to do with questions that no model here can answer: the argument, else the
+        settings.
+        """
+        if found is not None and given is None:
+            where = f"on_unavailable in {found.source.get('on_unavailable', '')}"
+            return check_on_unavailable(found.on_unavailable, where) or WAIT
+        return check_on_unavailable(given) or WAIT
 
     def _make_services(self, session_id: str, query: Query) -> RuntimeSessionServices:
         return RuntimeSessionServices(
@@ -379,6 +392,7 @@ class Runtime:
         birth = self._birth(resolved, key, title, labels, metadata, budget)
         if isinstance(resolved.program, Agent):
             require_input_fits(resolved.args.get("task"), self.engine.max_input)
+            check_agent_models(resolved.program, self.engine.policy.check_model)
         if unchecked:
             birth = msgspec.structs.replace(birth, digest="", python="")
         else:
@@ -859,6 +873,7 @@ def open(
     idle: float = IDLE_SECONDS,
     recover: bool = True,
     tell: Iterable[Notifier] | None = None,
+    on_unavailable: str | None = None,
 ) -> Runtime:
     """Open a runtime on `sqlite:///app.db`, `memory://` or `postgresql://…`; by default on the
     database of the settings.
@@ -866,8 +881,9 @@ def open(
     `llm` answers model questions in this process: a model as `"provider:name"`, an async function
     of a query, `CommandModel("claude -p")`, a list or dict of answers. Without it they stay open
     for a worker with a model, or for an answer from outside. With `llm=None`, no worker ever
-    answers them. `tell` are the notifiers for open questions: see `everhold.notify`. With
-    `recover=False`, only the sessions that callers use are moved.
+    answers them. A question that no model here can answer stays open with the reason ("wait"), or
+    fails (`on_unavailable="fail"`). `tell` are the notifiers for open questions: see
+    `everhold.notify`. With `recover=False`, only the sessions that callers use are moved.
     """
     refuse_while_loading()
     found = settings(database)
@@ -881,6 +897,7 @@ def open(
         idle=idle,
         recover=recover,
         tell=tell,
+        on_unavailable=on_unavailable,
     )
 
 
@@ -895,7 +912,8 @@ class _Configured(Model):
     """The model of the settings. If it is misconfigured, it raises at its first question."""
 
     def check(self) -> None:
-        """Do nothing, so that commands that need no model work."""
+        """Check the names only, so that commands that need no model work without a key."""
+        self.check_providers()
 
 
 def convert_result(call: Call[R], status: Finished) -> R:

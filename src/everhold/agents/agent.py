@@ -18,6 +18,7 @@ from typing import Any
 from everhold.agents.builtin_tools import collect_programs, make_process_tools
 from everhold.agents.code_tool import CodeTool, collect_executors
 from everhold.agents.loop import AgentLoop
+from everhold.agents.session_provider import check_model_form
 from everhold.agents.skills import add_skill_list, load_skills, make_skill_tool
 from everhold.agents.subagents import TASK_TOOL, collect_subagents, find_place, resolve_agent
 from everhold.agents.tool_calls import Policy, collect_policies
@@ -25,6 +26,7 @@ from everhold.agents.tool_selection import SEARCH_ABOVE, collect_sources
 from everhold.core.codec import JSON
 from everhold.errors import BadArguments, UnknownProgram
 from everhold.hooks import collect_plugins
+from everhold.ports.answerer import check_on_unavailable
 from everhold.ports.context import AgentContext
 from everhold.ports.process_environment import NO_ENVIRONMENT, ProcessEnvironment
 from everhold.ports.program import REGISTRY, Program, register_program
@@ -53,13 +55,14 @@ class Agent(Program[..., Any]):
         max_tokens: int = 4096,
         concurrency: int = 8,
         environment: ProcessEnvironment = NO_ENVIRONMENT,
+        on_unavailable: str | None = None,
         name: str | None = None,
         version: int = 1,
         **options: JSON,
     ) -> None:
         if max_turns < 1:
             raise BadArguments("Agent", f"max_turns must be 1 or more, got {max_turns}")
-        self.model = model
+        self.model = check_model_form(model)
         self.skills = load_skills(skills)
         self.instructions = add_skill_list(instructions, self.skills)
         self.plugins = collect_plugins(plugins)
@@ -86,6 +89,7 @@ class Agent(Program[..., Any]):
         self.max_tokens = max_tokens
         self.concurrency = concurrency
         self.environment = environment
+        self.on_unavailable = check_on_unavailable(on_unavailable)
         self.options = options
         self.version = version
         self.strict = False

@@ -90,7 +90,9 @@ class Conversations:
                 known = self._adopt(agent, id, record.birth, given)
         # the session may have waited for a process that has the agent
         self._engine.sessions.send(known)
-        return AgentSession(self._engine, self._buffers, self._fork, agent, known, residency)
+        session = AgentSession(self._engine, self._buffers, self._fork, agent, known, residency)
+        await session.check_provider()
+        return session
 
     async def read(self, session_id: str, residency: str) -> ConversationHandle:
         """Open a conversation without its agent; see `Runtime.conversation`."""

@@ -37,6 +37,7 @@ from everhold.agents.plugin_host import (
     decode_decisions,
     run_operation,
 )
+from everhold.agents.session_provider import SessionProvider
 from everhold.agents.side_effects import SideEffects
 from everhold.agents.tool_calls import Toolbox
 from everhold.agents.tool_selection import SourcedTools, ask_events, ask_missing
@@ -71,7 +72,7 @@ from everhold.core.turn import (
     TurnOutcome,
     merge_options,
 )
-from everhold.errors import BadArguments, EverholdError, TurnStopped
+from everhold.errors import BadArguments, EverholdError, ProviderMismatch, TurnStopped
 from everhold.hooks import Ask, Contribute, Moment, SetOptions, apply_before_store
 from everhold.ports.context import AgentContext
 from everhold.ports.process_environment import (
@@ -139,6 +140,7 @@ class AgentLoop:
         self.toolbox.model = agent.model
         self.sources = SourcedTools(guarded, agent.sources)
         self.models = ModelCalls(self)
+        self.provider = SessionProvider(self)
         self.toolbox.spend = self.models.paid
         self.toolbox.history = self._history
         self.toolbox.given_environment = lambda: self.effective.get(ENVIRONMENT)
@@ -319,7 +321,12 @@ class AgentLoop:
         self.taken = [other for other, _ in extract_inputs(given)[1:]]
         self.turn_options = given.get("options") or {}
         self.say(get_input_role(given), q, given)
-        return await self._settle(input_id, TurnRunner(self).run())
+        return await self._settle(input_id, self._run())
+
+    async def _run(self) -> TurnOutcome:
+        """Run the rounds of a turn, unless its provider is refused."""
+        self.provider.check()
+        return await TurnRunner(self).run()
 
     async def _settle(self, input_id: str, work: Coroutine[Any, Any, TurnOutcome]) -> TurnOutcome:
         running = self._running = asyncio.ensure_future(work)
@@ -335,7 +342,9 @@ class AgentLoop:
             outcome = stop.outcome
         except EverholdError as error:
             self.give_up("the turn has failed")
-            outcome = TurnFailed(str(error), getattr(error, "kind", "") or error.code)
+            code = getattr(error, "kind", "") or error.code
+            hint = error.hint if isinstance(error, ProviderMismatch) else getattr(error, "fix", "")
+            outcome = TurnFailed(str(error), code, hint)
         finally:
             self._running = None
         events = await self.effects.finish()

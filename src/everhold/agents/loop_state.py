@@ -49,6 +49,7 @@ class AgentDefinition(Protocol):
     max_turns: int
     max_tokens: int
     concurrency: int
+    on_unavailable: str | None
     options: dict[str, JSON]
     environment: ProcessEnvironment
 

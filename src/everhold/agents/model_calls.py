@@ -31,11 +31,12 @@ from everhold.agents.loop_state import ChildPlace, LoopState
 from everhold.core.codec import JSON, dumps, to_plain
 from everhold.core.graph import ModelView, Node, NodeKind, extract_text, to_blocks
 from everhold.core.ledger import TURN, Ledger, count_usage_tokens
-from everhold.core.query import Kind, Query, Usage
+from everhold.core.query import ON_UNAVAILABLE, Kind, Query, Usage
 from everhold.core.schema import PositiveInt, describe_misfit, schema_of
 from everhold.core.turn import merge_options
 from everhold.errors import AnswerFailed, BadArguments
 from everhold.hooks import SLOTS, Ask, Contribute, apply_before_store
+from everhold.ports.answerer import check_on_unavailable
 from everhold.ports.process_environment import ENVIRONMENT, parse_environment
 from everhold.ports.program import KeptEffect
 
@@ -84,6 +85,7 @@ def check_options(options: Mapping[str, JSON]) -> dict[str, JSON]:
             raise BadArguments("options", f"{name} {misfit}")
     if misfit := describe_misfit(found.get("model") or "", str):
         raise BadArguments("options", f"model {misfit}")
+    check_on_unavailable(found.get(ON_UNAVAILABLE))
     return dict(found)
 
 
@@ -300,9 +302,14 @@ class ModelCalls:
         return parse_model_reply(said, "").text
 
     def _marks(self, options: dict[str, JSON], source: str) -> dict[str, JSON]:
-        """The options that are stored with a question: the model, and the source of the usage."""
+        """The options that are stored with a question: the model, whether to wait for one, and
+        the source of the usage.
+        """
         model = options.get("model", self._loop.agent.model)
         marks: dict[str, JSON] = {} if model is None else {"model": model}
+        unavailable = options.get(ON_UNAVAILABLE, self._loop.agent.on_unavailable)
+        if unavailable is not None:
+            marks[ON_UNAVAILABLE] = unavailable
         return marks if source == TURN else {**marks, "source": source}
 
     async def _put(self, effect: Callable[[], Query], source: str, **more: Any) -> tuple[int, JSON]:

@@ -36,6 +36,7 @@ from everhold.agents.conversation_reader import (
     has_path,
     list_frame_options,
     plan_apply,
+    read_effective_options,
 )
 from everhold.agents.envelopes import read_conversation
 from everhold.agents.events import Event, EventKind, LiveBuffers
@@ -54,6 +55,12 @@ from everhold.agents.inputs import (
 )
 from everhold.agents.model_calls import check_options
 from everhold.agents.plugin_operations import PluginHandle
+from everhold.agents.session_provider import (
+    PROVIDER_FACT,
+    is_other_provider,
+    make_mismatch,
+    name_providers,
+)
 from everhold.agents.subagents import (
     CHILD_POLL_SECONDS,
     ChangeWaiter,
@@ -93,6 +100,7 @@ from everhold.errors import (
     BadArguments,
     KeyConflict,
     Outdated,
+    ProviderMismatch,
     SessionBusy,
     SessionEnded,
     TurnWaiting,
@@ -156,6 +164,25 @@ class AgentSession(ConversationHandle):
         self._fork = fork
         self.agent = agent
         self._tail = TurnReader(engine.store, session_id)
+        self._mismatch: ProviderMismatch | None = None
+
+    async def check_provider(self) -> None:
+        """Compare the provider of the agent with that of the conversation, as far as it is in
+        memory.
+
+        Inputs are refused while they differ; reading and `configure` are not.
+        """
+        live = self._engine.sessions.cached(self.id)
+        known: Any = [] if live is None else live.facts.get(PROVIDER_FACT)
+        named = name_providers(self.agent.model)
+        if not known or not is_other_provider(known, named):
+            return
+        if not read_effective_options(None, await self._told()).get("model"):
+            self._mismatch = make_mismatch(self.id, known, named)
+
+    def _refuse_provider(self, options: Any) -> None:
+        if self._mismatch is not None and not (options or {}).get("model"):
+            raise self._mismatch
 
     # ---- inputs and turns
 
@@ -515,7 +542,10 @@ class AgentSession(ConversationHandle):
         wanted = self._options(options)
         said: dict[str, JSON] = {"do": "configure", "options": wanted}
         turn = await self._run_command({**said, "everywhere": True} if everywhere else said, id)
-        return dict(getattr(turn.outcome, "options", {}))
+        held = dict(getattr(turn.outcome, "options", {}))
+        if held.get("model"):
+            self._mismatch = None  # the caller allows another provider
+        return held
 
     # ---- tools
 
@@ -618,6 +648,7 @@ class AgentSession(ConversationHandle):
         except those with `alone`. The same key with the same content returns the first receipt;
         other content is a conflict.
         """
+        self._refuse_provider(options)
         said = compact_blocks(self._kept(content))
         given = self._more(content, options)
         body: dict[str, JSON] = {"content": said, **given}
@@ -708,11 +739,16 @@ class AgentSession(ConversationHandle):
         return [*self.agent.tools, *self.agent.extra_tools]
 
     def _options(self, options: Mapping[str, JSON]) -> dict[str, JSON]:
-        """Options as they are stored. Tools in the option `tools` are described."""
+        """Options as they are stored. Tools in the option `tools` are described. Raises for a model
+        that may not be asked here.
+        """
         given = dict(options)
         if "tools" in given:
             given["tools"] = describe_option(given["tools"], self._declared, self.id)
-        return check_options(given)
+        found = check_options(given)
+        if found.get("model"):
+            self._engine.policy.check_model(str(found["model"]))
+        return found
 
     @property
     def _known_agent(self) -> Agent:
@@ -720,7 +756,7 @@ class AgentSession(ConversationHandle):
 
     def _sibling(self, session_id: str) -> AgentSession:
         """A handle of another conversation with the same agent."""
-        return AgentSession(
+        sibling = AgentSession(
             self._engine,
             self._buffers,
             self._fork,
@@ -728,6 +764,8 @@ class AgentSession(ConversationHandle):
             session_id,
             self._reading.residency,
         )
+        sibling._mismatch = self._mismatch
+        return sibling
 
     async def _run_command(self, said: dict[str, JSON], given_id: str | None) -> Turn:
         """Send a command and wait until it has run. Refused while the turn waits for an answer: the
@@ -785,6 +823,7 @@ class AgentSession(ConversationHandle):
         """Hand an input to the program; returns False during a running turn, or if other inputs are
         queued.
         """
+        self._refuse_provider(more.get("options"))
         if isinstance(read, TurnReader):
             await read.expect(input_id)
         return await self._engine.hand(
@@ -801,6 +840,7 @@ class AgentSession(ConversationHandle):
         """Hand an input to the program if the conversation is still at a node or revision; raises
         `Outdated`.
         """
+        self._refuse_provider(options)
         body: dict[str, JSON] = {"id": input_id, "content": compact_blocks(said)}
         if options:
             body["options"] = self._options(options)

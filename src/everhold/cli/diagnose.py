@@ -15,7 +15,7 @@ from everhold.cli.context import load_settings, open_command_runtime
 from everhold.cli.options import add_common_options, session_argument
 from everhold.cli.output import print_footer, print_json, strip_controls
 from everhold.errors import EverholdError, NoMaintenance
-from everhold.wire import add_database_option
+from everhold.wire import add_database_option, blocked_json
 
 if TYPE_CHECKING:
     from everhold.packages.settings import Settings
@@ -32,7 +32,9 @@ def explain_(session: str, database: str | None, as_json: bool) -> None:
         if as_json:
             import msgspec
 
-            return print_json({"database": opened.database, **msgspec.to_builtins(found)})
+            told = {"database": opened.database, **msgspec.to_builtins(found)}
+            told["blocked"] = {id: blocked_json(one) for id, one in found.blocked.items()}
+            return print_json(told)
         click.secho(f"{opened.name(session_id)} is {found.state}.", bold=True)
         for sentence in found.because:
             click.echo(f"  {strip_controls(sentence)}")

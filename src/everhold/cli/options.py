@@ -187,6 +187,7 @@ class AnswerOptions(NamedTuple):
     model: str | None = None
     answers: str | None = None
     answer_with: str | None = None
+    on_unavailable: str | None = None
     at_once: int = 4
     timeout: float = 600.0
 
@@ -197,6 +198,15 @@ class AnswerOptions(NamedTuple):
 
     def llm(self, database: str | None) -> Answerer | None:
         """The answerer of the options, else of the settings; None leaves the questions open."""
+        from everhold.models import Model
+
+        found = self._find_answerer(database)
+        if self.on_unavailable is not None:
+            found = found or Model()
+            found.on_unavailable = self.on_unavailable
+        return found
+
+    def _find_answerer(self, database: str | None) -> Answerer | None:
         from everhold.models import CommandModel, ScriptModel
         from everhold.models.registry import make_answerer
 
@@ -242,6 +252,12 @@ _ANSWER_OPTIONS: Final = (
         metavar="COMMAND",
         help="Answer llm questions with a command, such as 'claude -p': the question is on its"
         " standard input.",
+    ),
+    click.option(
+        "--on-unavailable",
+        type=click.Choice(["wait", "fail"]),
+        help="What to do with an llm question that no model here can answer: let it wait for"
+        " another process or a person (the default), or fail with the reason.",
     ),
     click.option(
         "--at-once",

@@ -315,6 +315,10 @@ def inbox_(
                 for one in queries
             ]
             print_table(columns, rows_, wide=("question",))
+            for one in queries:
+                if one.blocked is not None:
+                    words = f"{names[one.session_id]} {one.id} could not be answered"
+                    click.echo(f"{words}: {describe_unanswered(one)}")
         else:
             click.echo("no open questions")
         print_footer(opened.database)

@@ -49,6 +49,7 @@ class TurnFailed(msgspec.Struct, frozen=True, omit_defaults=True, tag="failed"):
 
     error: str
     code: str = ""
+    hint: str = ""
 
 
 class TurnAborted(msgspec.Struct, frozen=True, omit_defaults=True, tag="aborted"):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from everhold.core.query import MODEL_KINDS, Kind, Query
+from everhold.core.query import MODEL_KINDS, ON_UNAVAILABLE, Kind, Query
 from everhold.core.session import OUTSIDE, WORKERS, Birth
 from everhold.engine.serving import Serving
-from everhold.ports.answerer import Answerer
+from everhold.ports.answerer import FAIL, WAIT, Answerer
 
 #: Refused queries that are remembered. When there are more, all are tried again.
 MAX_REFUSED_QUERIES: Final = 10_000
@@ -21,8 +21,15 @@ MAX_REFUSED_QUERIES: Final = 10_000
 class AnswerPolicy:
     """The answerers of this process, and the sessions that it may answer."""
 
-    def __init__(self, answerers: Mapping[Kind, Answerer], llm: str, serving: Serving) -> None:
+    def __init__(
+        self,
+        answerers: Mapping[Kind, Answerer],
+        llm: str,
+        serving: Serving,
+        on_unavailable: str = WAIT,
+    ) -> None:
         self._serving = serving
+        self._on_unavailable = on_unavailable
         self._llm = llm  # who answers model questions of sessions started here
         # sessions answered from outside that a caller asked this process to move
         self._asked: set[str] = set()
@@ -52,12 +59,31 @@ class AnswerPolicy:
         found = self._answerers.get(query.kind)
         if found is None or (query.to is not None and not self._addressed):
             return False
-        return found.takes(query)
+        # a query that fails is taken, so that its answerer says why it cannot answer
+        return found.takes(query) or (self._llm != OUTSIDE and self.fails(query))
+
+    def fails(self, query: Query) -> bool:
+        """Whether a model question that cannot be answered here fails instead of waiting.
+
+        The question's own option comes first, then its answerer's, then the runtime's.
+        """
+        if query.kind not in MODEL_KINDS:
+            return False
+        found = self._answerers.get(query.kind)
+        wanted = (query.options or {}).get(ON_UNAVAILABLE)
+        wanted = wanted or (found and found.on_unavailable) or self._on_unavailable
+        return wanted == FAIL
 
     @property
     def model(self) -> Answerer | None:
         """The answerer of model questions, if there is one."""
         return self._answerers.get(Kind.LLM)
+
+    def check_model(self, name: str) -> None:
+        """Raise if a model question that names this model would be refused here."""
+        found = self.model
+        if found is not None:
+            found.check_model(name)
 
     @property
     def answers_models(self) -> bool:
@@ -73,6 +99,8 @@ class AnswerPolicy:
             or (self._llm == OUTSIDE and not serving.adopts)
         ):
             return True
+        if birth.llm == OUTSIDE and not self._answerers[query.kind].takes(query):
+            return False  # it would only fail, and the outside may answer it
         return (
             birth.id in self._asked
             or birth.parent in self._asked

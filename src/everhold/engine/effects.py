@@ -52,6 +52,7 @@ from everhold.errors import (
     NotAllowed,
     Poison,
     ProviderMismatch,
+    ProviderUnavailable,
     ProviderUnconfigured,
     ReadOnlyStore,
     StoreBusy,
@@ -131,12 +132,14 @@ DEATHS: Final = 3
 WRITE_RETRY_DELAY: Final = 1.0
 
 
-#: Errors that leave a query to an answerer open. Raised by a `call`, they are its answer.
+#: Errors of an answerer that cannot answer. The query stays open, or fails if `AnswerPolicy` says
+#: so. Raised by a `call`, they are its answer.
 CANNOT_ANSWER_ERRORS: Final = (
     NotAllowed,
     BadSetting,
     MissingExtra,
     ProviderMismatch,
+    ProviderUnavailable,
     ProviderUnconfigured,
 )
 #: Errors of a store that cannot be written now; a later write may succeed.
@@ -264,6 +267,10 @@ class EffectDispatcher:
         except LimiterClosed:
             await self._unmark(session_id, query, self._hand_back)
         except CANNOT_ANSWER_ERRORS as error:
+            if self._policy.fails(query):
+                told = encode_stored_error(error) | ({"hint": error.hint} if error.hint else {})
+                failed = QueryAnswer(query.q, error=told)
+                return await self.deliver(session_id, apply_keep_to_error(failed, effect))
             log.warning(
                 "q-%d of session %s cannot be answered here and stays open: %s",
                 query.q,

@@ -84,7 +84,7 @@ from everhold.errors import (
     UnknownQuery,
     UnknownSession,
 )
-from everhold.ports.answerer import Answerer
+from everhold.ports.answerer import WAIT, Answerer
 from everhold.ports.mover import Mover, Next
 from everhold.ports.program import Clock, ProgramHost
 from everhold.ports.store import (
@@ -111,6 +111,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of an engine beside its store, programs and clock."""
 
     llm: str = WORKERS  # who answers model questions of sessions that this engine starts
+    on_unavailable: str = WAIT  # what to do with model questions that no model here can answer
     observers: tuple[Observer, ...] = ()
     cache: int = 1000  # sessions held in memory
     idle: float = 3 * 3600.0  # seconds after which an idle session leaves memory
@@ -142,7 +143,7 @@ class Engine:
         self.host = host
         self.max_input = options.max_input  # bytes of one input of a conversation
         self.serving = Serving(mover)
-        self.policy = AnswerPolicy(answerers, options.llm, self.serving)
+        self.policy = AnswerPolicy(answerers, options.llm, self.serving, options.on_unavailable)
         self.presence = Presence(store, clock, worker, LeaseTimings(options.ttl))
         owner = make_lease_owner(WorkerRecord(worker, get_machine_id(), os.getpid()))
         self.leases = Leases(store, owner, clock, self.presence, self.serving)

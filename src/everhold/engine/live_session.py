@@ -77,6 +77,7 @@ class LiveSession:
         "execution",
         "expiries",
         "expiring",
+        "facts",
         "head",
         "id",
         "inner",
@@ -114,6 +115,7 @@ class LiveSession:
         self.letters: list[Letter] = []
         self.timer: float | None = None  # the program's earliest timer
         self.record: dict[str, Any] = {}
+        self.facts: dict[str, JSON] = {}  # the program's recorded facts: see `AgentContext.fact`
         self.reworded: list[int] = []
         self.turns = 0  # settled turns of an agent
         self.stale = False
@@ -141,6 +143,8 @@ class LiveSession:
                     self.inner.add(query.q)
         if notes is not None:
             self.record.update(notes.record)
+            if notes.facts:
+                self.facts.update(notes.facts)
             if notes.settled is not None:
                 self.turns = notes.settled.turn
 

@@ -30,7 +30,15 @@ from everhold.core.journal import (
     find_first_open_delivery,
     get_restart,
 )
-from everhold.core.query import IN_STORE, MODEL_KINDS, Kind, Query, QueryAnswer, Rerun
+from everhold.core.query import (
+    IN_STORE,
+    MODEL_KINDS,
+    ON_UNAVAILABLE,
+    Kind,
+    Query,
+    QueryAnswer,
+    Rerun,
+)
 from everhold.core.session import Birth, Head, SessionEvent, SessionId, SessionState, apply_event
 from everhold.core.status import Outcome, Raised
 from everhold.engine import children, unknown_effects
@@ -682,8 +690,11 @@ def _given_up(live: LiveSession, withdrawn: list[int], at: float) -> list[Letter
 
 
 def _is_placed(query: Query) -> bool:
-    """Whether a model question names its addressee or its model."""
-    return query.to is not None or (query.options is not None and "model" in query.options)
+    """Whether a model question says more about who answers it than a plain one."""
+    options = query.options
+    return query.to is not None or (
+        options is not None and ("model" in options or ON_UNAVAILABLE in options)
+    )
 
 
 def _asks_model(asked: list[Query]) -> bool:

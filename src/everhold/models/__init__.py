@@ -3,14 +3,16 @@
     Model, Patience             a provider's model, and its retry policy
     CommandModel, ScriptModel   a command, prepared answers
     Answerer, Answer            the port, for an answerer of your own
+    Blocked                     why a question could not be answered
     subscribe, Delta            streaming: pieces of an answer as they arrive
 
 `AnswerFailed`, or an exception that a function raised, is recorded as the answer, and the program
-sees it. `NotAllowed`, `BadSetting`, `MissingExtra`, `ProviderMismatch` and `ProviderUnconfigured`
-are not answers: the answerer may not answer this query, or cannot work in this process. The query
-stays open, as it does without an answerer.
+sees it. `NotAllowed`, `BadSetting`, `MissingExtra`, `ProviderMismatch`, `ProviderUnavailable` and
+`ProviderUnconfigured` are not answers: the answerer may not answer this query, or cannot work in
+this process. The query stays open with the reason, or fails: see `on_unavailable`.
 """
 
+from everhold.core.query import Blocked
 from everhold.models.command import CommandModel
 from everhold.models.provider import Model
 from everhold.models.registry import AnswererSpec, FunctionModel, create_model
@@ -23,6 +25,7 @@ __all__ = [
     "Answer",
     "Answerer",
     "AnswererSpec",
+    "Blocked",
     "CommandModel",
     "Delta",
     "DeltaKind",

@@ -8,7 +8,7 @@ Rules
      unless `always` is set.
   2. Temporary failures are retried (`retry.py`), then the next model is asked. If all fail, the
      failure is the answer: the program sees an error with a code. If no model can be asked in this
-     process, the query stays open.
+     process, the query stays open with the reason, or fails (`on_unavailable`).
   3. The runtime's or the agent's author decides where text is sent. A plain query may name a
      provider and a model, but not an address.
   4. The request is closed at once if its query is withdrawn.
@@ -32,10 +32,11 @@ from everhold.models.provider_access import (
     check_model_access,
     parse_model_names,
     refuse_unknown_option,
+    refuse_unknown_provider,
 )
 from everhold.models.retry import Patience, RetryBackoff
 from everhold.models.test_guard import refuse_in_tests
-from everhold.ports.answerer import Answer, Answerer
+from everhold.ports.answerer import Answer, Answerer, check_on_unavailable
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
 
 log = logging.getLogger("everhold")
@@ -56,6 +57,7 @@ class Model(Answerer):
         always: bool = False,
         stream: bool = True,
         patience: Patience | None = None,
+        on_unavailable: str | None = None,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
         random: Callable[[], float] = random,
         **options: Any,
@@ -63,13 +65,15 @@ class Model(Answerer):
         """`models` are tried in order; `only` lists the providers that queries may name.
 
         Without models, only queries of agents that name a model are answered. With `always`, the
-        model that a query names is ignored. Other options are sent with every query.
+        model that a query names is ignored. `on_unavailable` is "wait" or "fail", for queries that
+        it cannot answer. Other options are sent with every query.
         """
         self.names = tuple(name for model in models for name in parse_model_names(model))
         if always and not self.names:
             raise BadSetting("llm", "always=True needs at least one model")
         self._always = always
         self.patience = patience or Patience()
+        self.on_unavailable = check_on_unavailable(on_unavailable)
         self._only = tuple(only)
         self._stream = stream
         self._sleep = sleep
@@ -85,12 +89,26 @@ class Model(Answerer):
     def __repr__(self) -> str:
         return f"Model({', '.join(repr(str(name)) for name in self.names)})"
 
+    def check_model(self, name: str) -> None:
+        """Raise `BadSetting`, `ProviderMismatch` or `ProviderUnavailable` for a model that queries
+        may not name here. A missing key is not looked for: another process may have it.
+        """
+        if not self._always:
+            for one in self._parse_allowed(name, ""):
+                refuse_unknown_provider(one.provider)
+
     def check(self) -> None:
         """Raise the error if this process cannot ask these models, or a test refuses real ones."""
         if self.names:
             refuse_in_tests(repr(self))
+        self.check_providers()
         for name in self.names:
             check_model_access(name, self._api_key)
+
+    def check_providers(self) -> None:
+        """Raise `ProviderUnavailable` if a provider of its models, or of `only`, does not exist."""
+        for provider in (*(name.provider for name in self.names), *self._only):
+            refuse_unknown_provider(provider)
 
     def takes(self, query: Query) -> bool:
         """Whether it answers this query. Without models of its own, the agent must name one."""
@@ -127,15 +145,20 @@ class Model(Answerer):
                     "Name a model with llm=, as in llm='anthropic:claude-sonnet-4-6'.",
                 )
             return self.names
-        found = parse_model_names(given, "model")
+        found = self._parse_allowed(given, session_id)
         for name in found:
-            if self._only and name.provider not in self._only:
-                raise ProviderMismatch(session_id, ", ".join(self._only), name.provider)
             if name.url is not None and query.args is None and name not in self.names:
                 raise NotAllowed(
                     f"{query.id} names the address {name.url}, which a query may not choose",
                     "Name the address with llm=, --model or everhold.toml, or in the agent.",
                 )
+        return found
+
+    def _parse_allowed(self, given: Any, session_id: str) -> tuple[ModelName, ...]:
+        found = parse_model_names(given, "model")
+        for name in found:
+            if self._only and name.provider not in self._only:
+                raise ProviderMismatch(session_id, ", ".join(self._only), name.provider)
         return found
 
     async def _ask_with_retry(

@@ -29,7 +29,14 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from everhold.errors import AnswerFailed, BadSetting, MissingExtra, ProviderUnconfigured
+from everhold.core.query import ON_UNAVAILABLE
+from everhold.errors import (
+    AnswerFailed,
+    BadSetting,
+    MissingExtra,
+    ProviderUnavailable,
+    ProviderUnconfigured,
+)
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -102,7 +109,7 @@ MODEL_OPTIONS: Final = {
 #: Prefixes of the options of a single provider.
 PROVIDER_PREFIXES: Final = ("anthropic_", "google_", "openai_")
 #: Options that are not sent to the provider.
-LOCAL_OPTIONS: Final = ("model", "tools")
+LOCAL_OPTIONS: Final = ("model", "tools", ON_UNAVAILABLE)
 
 
 def refuse_unknown_option(name: str) -> None:
@@ -132,11 +139,16 @@ _NO_KEY: Final = "none"
 
 
 def check_model_access(name: ModelName, api_key: str | None = None) -> None:
-    """Raise `MissingExtra`, `BadSetting` or `ProviderUnconfigured` if the model cannot be asked."""
+    """Raise `MissingExtra`, `ProviderUnavailable` or `ProviderUnconfigured` if the model cannot be
+    asked.
+    """
     if not _is_installed("pydantic_ai"):
         raise MissingExtra("models", f"the model {str(name)!r}")
     if name.provider not in PROVIDER_KEYS:
-        _refuse_unknown(name)
+        try:
+            _import_provider(name.provider)
+        except ImportError as error:
+            raise MissingExtra("models", f"the model {str(name)!r} ({error})") from None
         return
     variables, library = PROVIDER_KEYS[name.provider]
     if not _is_installed(library):
@@ -268,16 +280,25 @@ def _is_installed(library: str) -> bool:
         return False
 
 
-def _refuse_unknown(name: ModelName) -> None:
+def refuse_unknown_provider(provider: str) -> None:
+    """Raise `ProviderUnavailable` for a provider that does not exist. Without pydantic-ai, or the
+    library of the provider, nothing is refused: another process may have it.
+    """
+    if provider in PROVIDER_KEYS or not _is_installed("pydantic_ai"):
+        return
+    try:
+        _import_provider(provider)
+    except ImportError:
+        return
+
+
+def _import_provider(provider: str) -> None:
     from pydantic_ai.providers import infer_provider_class
 
     try:
-        infer_provider_class(name.provider)
+        infer_provider_class(provider)
     except ValueError:
         from difflib import get_close_matches
 
-        close = get_close_matches(name.provider, PROVIDER_KEYS, 1)
-        more = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(PROVIDER_KEYS)}"
-        raise BadSetting("llm", f"there is no provider {name.provider!r}{more}") from None
-    except ImportError as error:
-        raise MissingExtra("models", f"the model {str(name)!r} ({error})") from None
+        close = get_close_matches(provider, PROVIDER_KEYS, 1)
+        raise ProviderUnavailable(provider, list(PROVIDER_KEYS), *close) from None

@@ -28,7 +28,14 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 
-from everhold.errors import AnswerFailed, BadSetting, MissingExtra, NotAllowed, ProviderUnconfigured
+from everhold.errors import (
+    AnswerFailed,
+    BadSetting,
+    MissingExtra,
+    NotAllowed,
+    ProviderUnavailable,
+    ProviderUnconfigured,
+)
 from everhold.models.provider_access import ModelName
 from everhold.models.retry import RetryBackoff
 
@@ -79,7 +86,9 @@ class ModelFailure(msgspec.Struct, frozen=True):
 
 def classify_model_error(name: ModelName, error: Exception) -> ModelFailure:
     """Classify an error; an error that does not come from a model is raised again."""
-    if isinstance(error, ProviderUnconfigured | BadSetting | MissingExtra | NotAllowed):
+    if isinstance(
+        error, ProviderUnconfigured | ProviderUnavailable | BadSetting | MissingExtra | NotAllowed
+    ):
         return ModelFailure(error.code, str(error), cannot=error)
     if isinstance(error, ModelAuthenticationError):
         refused = ProviderUnconfigured(

@@ -8,6 +8,7 @@ Every front and `everhold.open` use the same rule:
     llm            the settings file: the default model
     max_input      the settings file: the largest input of a conversation
     answer_with    the settings file: the command that answers questions
+    on_unavailable the settings file: whether a question that no model here can answer waits or fails
     tell           the settings file: notifications (`notify/`)
     retention      the settings file: how long finished sessions are kept (`archive/retention.py`)
     worker         the settings file: concurrency and limits of a worker (`movers/workers.py`)
@@ -56,6 +57,7 @@ SETTING_KEYS: Final = (
     "llm",
     "answer_with",
     "max_input",
+    "on_unavailable",
     "tell",
     "retention",
     "worker",
@@ -81,6 +83,7 @@ class Settings(msgspec.Struct, frozen=True):
     programs: tuple[str, ...] = ()
     llm: str | None = None
     answer_with: str | None = None
+    on_unavailable: str | None = None
     packages_path: tuple[Path, ...] = ()
     start: Path | None = None  # the folder where the search for the settings file began
     tell: tuple[Mapping[str, Any], ...] = ()
@@ -161,6 +164,7 @@ def settings(
         programs=programs,
         llm=table.get("llm"),
         answer_with=table.get("answer_with"),
+        on_unavailable=table.get("on_unavailable"),
         packages_path=path,
         start=folder,
         tell=tuple(table.get("tell", ())),

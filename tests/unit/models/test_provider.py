@@ -14,6 +14,7 @@ from everhold.errors import (
     MissingExtra,
     NotAllowed,
     ProviderMismatch,
+    ProviderUnavailable,
     ProviderUnconfigured,
 )
 from everhold.models import Model, Patience
@@ -236,13 +237,20 @@ def test_every_model_of_several_is_looked_at(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("provider", "told"), [("antropic", "did you mean anthropic?"), ("zzz", "there are anthropic")]
+    ("provider", "told"),
+    [("antropic", "Did you mean anthropic?"), ("zzz", "Some that exist: anthropic")],
 )
 def test_an_unknown_provider_is_refused(provider: str, told: str) -> None:
-    with pytest.raises(BadSetting) as caught:
+    with pytest.raises(ProviderUnavailable, match=f"no provider '{provider}'") as caught:
         Model(f"{provider}:x").check()
 
-    assert told in str(caught.value)
+    assert told in caught.value.hint
+    assert caught.value.provider == provider
+
+
+def test_an_unknown_provider_in_only_is_refused_too() -> None:
+    with pytest.raises(ProviderUnavailable, match="antropic"):
+        Model(only=["antropic"]).check()
 
 
 @pytest.mark.parametrize("library", ["pydantic_ai", "anthropic"])

@@ -27,10 +27,11 @@ from everhold.core.codec import JSON, to_plain
 from everhold.core.graph import Node
 from everhold.core.journal import DeliveryNotes
 from everhold.core.progress import LOGGED, LogEntry, Progress
-from everhold.core.query import MAX_TOKENS, METERED, Kind, Query, Rerun, Usage
+from everhold.core.query import MAX_TOKENS, METERED, ON_UNAVAILABLE, Kind, Query, Rerun, Usage
 from everhold.core.schema import encode_value_as, schema_of
 from everhold.core.turn import SettledTurn
 from everhold.errors import AfterCancel, BadArguments, BadValue, CannotRestart, ForeignCall
+from everhold.ports.answerer import check_on_unavailable
 from everhold.ports.program import Call
 from everhold.ports.signature import get_return_type
 from everhold.programs.python.event_loop import (
@@ -205,6 +206,8 @@ class PythonContext:
     ) -> DeterministicFuture:
         execution = self._execution
         task = self._task()
+        if ON_UNAVAILABLE in options:
+            check_on_unavailable(options[ON_UNAVAILABLE])
         if execution.birth.budget is not None:
             self._within_budget(1)
         if type(prompt) is not str or not prompt.isascii():

@@ -510,7 +510,7 @@ def _make_answer_error(answer: QueryAnswer) -> EverholdError:
         return OutcomeUnknown(message)
     if code == ChildFailed.code:
         return ChildFailed(error.get("session_id", ""), error.get("state", ""), message)
-    return AnswerFailed(message, code)
+    return AnswerFailed(message, code, error.get("hint", ""))
 
 
 def _strip_traceback(error: EverholdError) -> EverholdError:
