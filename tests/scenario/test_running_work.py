@@ -10,6 +10,7 @@ import pytest
 import everhold
 from everhold import Usage
 from everhold.agents import (
+    Lua,
     Message,
     NodeKind,
     ProcessEnvironment,
@@ -23,6 +24,7 @@ from everhold.agents import (
 )
 from everhold.errors import BadArguments, NotAllowed, UnknownExtension
 from everhold.hooks import AddMessages, Plugin
+from everhold.models import subscribe
 from everhold.stores import MemoryStore
 from everhold.testing import CrashingStore, ManualClock
 from tests.scenario.harness import opened
@@ -601,3 +603,26 @@ async def test_the_usage_of_subagents_is_told_while_they_run(place):
         ("subagent:middle/deep", 10),
         ("subagent:middle", 10),
     ]
+
+
+# ---- the end of a stream of output
+
+printing = everhold.Agent("local:printing", code=Lua())
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("code", ["print('a') print('b')", "print('a') error('no')"])
+async def test_a_reader_of_a_programs_output_ends_with_the_program(code):
+    """Row 30: also where the program fails; the deltas before the end are read first."""
+    model = Scripted({"tool_calls": [{"id": "c1", "name": "lua", "input": {"code": code}}]})
+    async with opened(llm=model) as runtime:
+        session = await runtime.session(printing, "s")
+        with subscribe(session.id, call="c1") as output:
+            heard = asyncio.ensure_future(_read_all(output))
+            await session.send("Go.")
+            kinds = await asyncio.wait_for(heard, 5)
+    assert kinds[-1] == "end" and set(kinds[:-1]) == {"output"}
+
+
+async def _read_all(output):
+    return [str(delta.kind) async for _, delta in output]

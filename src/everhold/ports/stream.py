@@ -59,11 +59,14 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class StreamListener:
-    """The deltas of one session. Leaving the `with` block ends the iteration."""
+    """The deltas of one session, or of one call. Leaving the `with` block ends the iteration; so
+    does the end of that call.
+    """
 
-    def __init__(self, session_id: str, limit: int = LIMIT) -> None:
+    def __init__(self, session_id: str, limit: int = LIMIT, call: str = "") -> None:
         self.session_id = session_id
         self._limit = limit
+        self._call = call
         self._heard: deque[tuple[str, Delta]] = deque()
         self._missed = 0
         self._open = False
@@ -118,10 +121,14 @@ class StreamListener:
         return self._heard.popleft() if self._heard else None
 
     def hear(self, query_id: str, delta: Delta) -> None:
+        if self._call and delta.call != self._call:
+            return
         if len(self._heard) >= self._limit:
             self._heard.popleft()
             self._missed += 1
         self._heard.append((query_id, delta))
+        if self._call and delta.kind is DeltaKind.END:
+            self.close()
         self._wake()
 
     def _wake(self) -> None:
@@ -148,9 +155,13 @@ def has_listeners(session_id: str) -> bool:
     return session_id in _LISTENERS
 
 
-def subscribe(session_id: str, *, limit: int = LIMIT) -> StreamListener:
-    """Listen to one session from now on. Use it with `with`."""
-    return StreamListener(session_id, limit)
+def subscribe(session_id: str, *, limit: int = LIMIT, call: str = "") -> StreamListener:
+    """Listen to one session from now on. Use it with `with`.
+
+    With `call`, listen to one tool call or program: its progress and output. The iteration ends
+    with the program, also if it fails or is cancelled.
+    """
+    return StreamListener(session_id, limit, call)
 
 
 def _done(waiter: asyncio.Future[None]) -> None:
