@@ -101,6 +101,7 @@ def answer_(
         if given or not (at_terminal() and isinstance(status, Paused)):
             query = _find_open_query(opened, session_id, query_id)
             if query is not None:
+                _refuse_verdict(query, verdict)
                 _refuse_without_person(query, name, verdict)
             usage = (
                 None
@@ -132,6 +133,14 @@ def _find_open_query(
     if query_id is None:
         return require_sole_query(session_id, status.state, queries)
     return next((query for query in queries if query.id == query_id), None)
+
+
+def _refuse_verdict(query: OpenQuery, verdict: bool | None) -> None:
+    """Refuse --yes and --no for a question that is not answered with yes or no."""
+    schema = query.query.schema or {}
+    if verdict is None or KINDS[query.kind].verdict or schema.get("type") == "boolean":
+        return
+    raise make_usage_error(f"--yes and --no answer an approval; {query.id} is of kind {query.kind}")
 
 
 def _refuse_without_person(query: OpenQuery, name: str | None, verdict: bool | None) -> None:

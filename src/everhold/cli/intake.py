@@ -70,6 +70,11 @@ STEER_POSITIONS = ("next", "after_work", "before_completion")
     show_default=True,
     help="With --no-wait: where it enters a running turn.",
 )
+@click.option(
+    "--after",
+    metavar="NODE",
+    help="Refuse it if the conversation has moved on: only after this node, its last message.",
+)
 @wait_option("How long to wait for the end of the turn. Default: until it ends.")
 @add_answer_options
 @add_common_options
@@ -80,6 +85,7 @@ def send_(
     busy: str,
     no_wait: bool,
     at: str,
+    after: str | None,
     wait: float | None,
     answerer: AnswerOptions,
     database: str | None,
@@ -93,13 +99,16 @@ def send_(
         message = read_text_argument("-", "MESSAGE").rstrip("\n")
     if at != "next" and not no_wait:
         raise make_usage_error("--at needs --no-wait")
+    if after is not None and (no_wait or busy != "queue"):
+        raise make_usage_error("--after excludes --no-wait and --busy")
+    more: dict[str, Any] = {} if after is None else {"after": after}
     if no_wait:
         return _queue(session, message, key, at, database, as_json=as_json)
     with open_moving_runtime(database, answerer) as opened:
         session_id = opened.session(session)
         handle = opened.runtime.session(_find_agent(opened, session_id), session_id)
         return _report_turn(
-            opened, handle.send(message, id=key, busy=busy, wait=wait), as_json=as_json
+            opened, handle.send(message, id=key, busy=busy, wait=wait, **more), as_json=as_json
         )
 
 
@@ -188,25 +197,16 @@ def intake_(
     Messages and commands wait until no turn is running; `everhold explain` says why one is not yet
     accepted.
     """
-    from everhold.agents.inputs import cancel_intake_items, cancel_items_from, list_intake_items
-
     if names and anchor is not None:
         raise make_usage_error("give --cancel or --cancel-from, not both")
     with open_command_runtime(database) as opened:
         session_id = opened.session(session)
+        conversation = opened.runtime.conversation(session_id)
         if names:
-            return _print_outcomes(
-                opened.ask(
-                    lambda runtime: cancel_intake_items(runtime.engine, session_id, names, reason)
-                ),
-                as_json=as_json,
-            )
+            return _print_outcomes(conversation.cancel(*names, reason=reason), as_json=as_json)
         if anchor is not None:
-            found = opened.ask(
-                lambda runtime: cancel_items_from(runtime.engine, session_id, anchor, reason)
-            )
-            return _print_outcomes(found, as_json=as_json)
-        items = opened.ask(lambda runtime: list_intake_items(runtime.engine, session_id, all=whole))
+            return _print_outcomes(conversation.cancel_from(anchor, reason=reason), as_json=as_json)
+        items = conversation.intake(all=whole)
         if as_json:
             rows = [_item(item) for item in items]
             return print_json(
@@ -290,17 +290,12 @@ def command_(
     \b
     everhold command ana cancel_turn --key stop-1
     """
-    from everhold.agents.inputs import enqueue_command, read_input_status
-
     with open_moving_runtime(database, answerer) as opened:
         session_id = opened.session(session)
-        receipt = opened.ask(
-            lambda runtime: enqueue_command(runtime.engine, session_id, do, key=key, reason=reason)
-        )
+        conversation = opened.runtime.conversation(session_id)
+        receipt = conversation.command(do, key=key, reason=reason)
         opened.ask(lambda runtime: runtime.mover.rest())
-        status = opened.ask(
-            lambda runtime: read_input_status(runtime.engine, session_id, receipt.item.id)
-        )
+        status = conversation.input(receipt.item.id)
         return _report_command(session_id, do, status, new=receipt.new, as_json=as_json)
 
 
@@ -316,11 +311,14 @@ def _report_command(
             "stage": status.stage,
             "turn": status.turn,
         }
-        print_json({**facts, "reason": status.reason})
+        outcome = status.settled.outcome if status.settled is not None else None
+        print_json({**facts, "reason": status.reason or getattr(outcome, "why", "")})
     elif settled:
         ended: Any = status.item.end if status.item is not None else None
         nothing = isinstance(ended, dict) and ended.get("applied") is False
-        click.echo(f"{do}: there was nothing to do" if nothing else f"{do}: done")
+        why = getattr(status.settled.outcome, "why", "") if status.settled is not None else ""
+        said = f"nothing was done: {why}" if why else "done"
+        click.echo(f"{do}: there was nothing to do" if nothing else f"{do}: {said}")
     else:
         click.echo(f"{do}: {status.stage}{': ' + status.reason if status.reason else ''}")
     return (
