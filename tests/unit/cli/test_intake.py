@@ -134,3 +134,42 @@ def test_the_tools_of_a_conversation_are_listed(desk: Cli) -> None:
         ("look", "offered", "agent")
     ]
     assert desk("tools", "nobody").code == 2
+
+
+def test_an_input_is_refused_after_the_conversation_has_moved_on(desk: Cli) -> None:
+    desk("command", "c", "cancel_turn", "--key", "stop")
+    refused = desk("send", "c", "And?", "--after", "9.9", "--answers", "one.json")
+    assert refused.code == 3 and "is at node 1.1, not 9.9" in refused.err
+    assert desk("send", "c", "And?", "--after", "1.1", "--answers", "one.json").out == "Done.\n"
+    assert desk("send", "c", "And?", "--after", "1.1", "--answers", "one.json").code == 3
+    assert desk("send", "c", "And?", "--after", "1.1", "--busy", "fork").code == 2
+
+
+def test_a_queue_is_read_without_the_agent(desk: Cli) -> None:
+    desk("send", "c", "Later.", "--key", "later", "--no-wait")
+    Path("desk.py").unlink()
+    assert "later" in desk("intake", "c").out
+    assert desk("intake", "c", "--cancel", "later").out == "later: cancelled\n"
+    assert "Go." in desk("show", "c", "--full").out
+
+
+def test_a_verdict_is_no_signal(desk: Cli) -> None:
+    desk("command", "c", "cancel_turn", "--key", "stop")
+    refused = desk("answer", "c", "--yes", "--as", "maria")
+    assert refused.code == 2 and "--yes and --no answer an approval" in refused.err
+    assert "maria" not in desk("show", "c", "--full").out
+
+
+def test_who_forked_and_deleted_is_shown(desk: Cli) -> None:
+    forked = desk("fork", "c", "--key", "f", "--as", "maria")
+    assert forked.code == 10, forked
+    assert "(by maria)" in desk("show", "f").out
+    desk("cancel", "f", "--as", "ana")
+    assert "cancelled (by ana)" in desk("show", "f").out
+    assert desk("delete", "f", "--yes", "--as", "ana").code == 0
+
+
+def test_a_compaction_that_does_nothing_says_why(desk: Cli) -> None:
+    desk("command", "c", "cancel_turn", "--key", "stop")
+    done = desk("command", "c", "compact", "--key", "k")
+    assert "no plugin that compacts" in done.out
