@@ -337,10 +337,9 @@ def _sets(owner: Any, attribute: str) -> bool:
 
 def _is_command(name: str) -> bool:
     page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
-    words = name.split()
-    return f"{words[0]} {words[1]}" in page and all(
-        word in page for word in words[2:] if word.startswith("-")
-    )
+    words, *options = re.split(r" (?=-)", name)
+    section = re.search(rf"(?ms)^#+ {words}$(.*?)(?=^#|\Z)", page)
+    return section is not None and all(option in section[1] for option in options)
 
 
 # ---- the tables
