@@ -362,9 +362,10 @@ def count() -> str:
     rows = load_rows()
     shown = sum(bool(row.shown_by) for row in rows)
     later = sum(row.reason.startswith("not yet") for row in rows)
+    words = f", {later} are not yet there" if later else ""
+    other = len(rows) - shown - later
     return (
-        f"{len(rows)} rows: {shown} are shown by a test, {later} are not yet there, and"
-        f" {len(rows) - shown - later} have another reason."
+        f"{len(rows)} rows: {shown} are shown by a test{words}, and {other} have a reason instead."
     )
 
 

@@ -251,7 +251,8 @@ def test_an_unknown_subagent_is_an_error_that_the_model_sees(house):
 
 
 def test_cancelling_a_turn_cancels_its_children(everhold):
-    session = everhold.runtime.session(boss, "chat")
+    leader = Agent(subagents=[subagent(finder, name="finder")], name="<locals>.leader")
+    session = everhold.runtime.session(leader, "chat")
     turn = session.send("Go.", wait=0)
     everhold.runtime.answer(turn.queries[0], use("task", agent="finder", prompt="x"))
     (child,) = everhold.runtime.sessions(parent=session.id)
