@@ -230,7 +230,7 @@ def _find_uses(module: ast.Module, path: Path, root: Path) -> Iterator[str]:
                 for one in node.names:
                     yield from _check_import(home, one.name, root)
             case ast.Attribute() if node.attr.startswith("_") and not node.attr.startswith("__"):
-                if ast.unparse(node.value) not in ("self", "cls"):
+                if not _is_named(node.value, "self", "cls"):
                     yield f"the private attribute {node.attr}"
             case ast.Call() if ast.unparse(node.func).rpartition(".")[2] in _BY_NAME:
                 for given in node.args:
@@ -278,12 +278,16 @@ def _check_chains(node: ast.AST) -> Iterator[str]:
     """`everhold.core.graph` by attributes, except where `everhold` is an argument: the fixture."""
     if isinstance(node, _Function) and "everhold" in {one.arg for one in node.args.args}:
         return
-    if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "everhold":
+    if isinstance(node, ast.Attribute) and _is_named(node.value, "everhold"):
         chain = f"everhold.{node.attr}"
         if chain not in PUBLIC and not _exports("everhold", node.attr):
             yield f"everhold's own {chain}"
     for below in ast.iter_child_nodes(node):
         yield from _check_chains(below)
+
+
+def _is_named(node: ast.AST, *names: str) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
 
 
 def is_ours(path: str) -> bool:

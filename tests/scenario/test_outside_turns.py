@@ -16,6 +16,7 @@ from everhold.agents import (
 )
 from everhold.errors import (
     AnswerConflict,
+    AnswerFailed,
     BadArguments,
     InputTooLarge,
     KeyConflict,
@@ -112,6 +113,17 @@ def test_an_error_of_a_model_fails_the_turn_with_its_words(everhold):
     turn = session.turn(turn.input_id)
     assert isinstance(turn.outcome, TurnFailed) and "overloaded" in turn.outcome.error
     assert [node.role for node in session.history()] == ["user"]
+
+
+def test_an_answer_that_was_cut_off_fails_the_turn_with_its_code(everhold):
+    """What a provider calls the end of its output is an error with a code, as any other."""
+
+    def model(query):
+        raise AnswerFailed("the model reached its output limit", "output_limit")
+
+    everhold.answers(model)
+    turn = everhold.runtime.session(plain, "chat").send("Go.")
+    assert isinstance(turn.outcome, TurnFailed) and turn.outcome.code == "output_limit"
 
 
 def test_an_input_that_is_none_is_refused_before_a_turn(everhold):
