@@ -18,7 +18,6 @@ from everhold.agents.envelopes import EnvelopeExport
 from everhold.agents.envelopes import EnvelopeImport
 from everhold.agents.envelopes import EnvelopeSource
 from everhold.agents.events import Event
-from everhold.agents.events import LiveBuffers
 from everhold.agents.inputs import InputStatus
 from everhold.agents.plugin_operations import OperationInfo
 from everhold.agents.session import InputContent
@@ -46,7 +45,6 @@ from everhold.core.status import OpenQuery
 from everhold.core.status import Status
 from everhold.core.turn import FrameOpened
 from everhold.core.turn import SettledTurn
-from everhold.engine.engine import Engine
 from everhold.engine.explain import Explanation
 from everhold.engine.limits import Limits
 from everhold.engine.session_lookup import SessionRef
@@ -92,12 +90,6 @@ class BlockingConversation:
     """
     @property
     def id(self) -> str: ...
-    def open(
-        cls, engine: Engine, buffers: LiveBuffers, session_id: str, residency: str
-    ) -> BlockingConversation:
-        """Open the conversation of an existing session; raises `UnknownSession` and
-        `NotAnAgent`.
-        """
     @property
     def session_id(self) -> str:
         """The same as `id`; runtime verbs accept a conversation in place of its session."""
@@ -168,10 +160,6 @@ class BlockingSession(BlockingConversation):
     def agent(self) -> Agent: ...
     def plugin(self, name: str) -> BlockingPlugin:
         """One plugin of the conversation, for the operations that it declares."""
-    def check_provider(self) -> None:
-        """Compare the provider of the agent with that of the conversation, as far as it is in
-        memory.
-        """
     def send(
         self,
         content: InputContent,

@@ -48,6 +48,7 @@ EVERYTHING = [
     "chat shop.py:clerk --session talk",
     "send talk hello",
     "intake talk",
+    "tools talk",
     "command talk reset --key one",
     "sessions",
     "show seven",

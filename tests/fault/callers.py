@@ -14,13 +14,15 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
+from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
 import everhold
-from everhold.agents import AgentSession
+from everhold.agents import AgentSession, Lua
 from everhold.agents.agent import Agent
 from everhold.core.graph import extract_text
+from everhold.core.message import user
 from everhold.core.query import Kind
 from everhold.core.tool import Later
 from everhold.errors import UnknownSession
@@ -29,6 +31,7 @@ from everhold.ports.store import Store
 from everhold.ports.tool import ToolContext, tool
 from everhold.runtime import Runtime
 from everhold.schedules import Feed
+from everhold.stores import EnvelopeSession
 from everhold.testing.clock import ManualClock
 from everhold.testing.compare import SessionTrace
 
@@ -90,7 +93,15 @@ async def print_book(context: ToolContext) -> str:
     return Later("Is it printed?")  # type: ignore[return-value]
 
 
+@tool(read_only=True)
+def look_up() -> str:
+    """Look something up."""
+    return "found"
+
+
 bot = Agent(instructions="Be brief.", name="callers_bot")
+coder = Agent(tools=[look_up], code=Lua(), name="callers_coder")
+PROGRAM = 'print(tool("look_up", {})) return 7'
 printer = Agent(tools=[print_book], name="callers_printer")
 
 
@@ -742,9 +753,10 @@ class Talk(Case):
     """A conversation in which one turn has settled."""
 
     talk: AgentSession
+    agent = bot
 
     async def prepare(self):
-        self.talk = await self.runtime.session(bot, self.mark)
+        self.talk = await self.runtime.session(self.agent, self.mark)
         self.id = self.talk.id
         await self.talk.send("Hello.", id="hello")
 
@@ -758,7 +770,7 @@ class Talk(Case):
             state,
             questions,
             *rest,
-            *await self.said(await self.runtime.session(bot, self.mark)),
+            *await self.said(await self.runtime.session(self.agent, self.mark)),
         ]
 
     async def said(self, talk: AgentSession) -> list[Any]:
@@ -835,6 +847,51 @@ class Configure(Talk):
 
     def verb(self):
         return self.talk.configure({"max_tokens": 5}, id="it")
+
+
+class ChangeTools(Talk):
+    verb_of = "AgentSession.change_tools"
+
+    def verb(self):
+        return self.talk.change_tools(add=[look_up], id="it")
+
+    async def look(self):
+        seen = await super().look()
+        talk = await self.runtime.session(bot, self.mark)
+        return [*seen, (await talk.tools()).names]
+
+
+class Execute(Talk):
+    """A program of the host calls a tool in the middle."""
+
+    verb_of = "AgentSession.execute"
+    agent = coder
+
+    def verb(self):
+        return self.talk.execute("lua", PROGRAM, id="it")
+
+
+class StreamExecution(Execute):
+    verb_of = "AgentSession.stream_execution"
+    repeats = False
+
+    def verb(self):
+        return _all(self.talk.stream_execution("lua", PROGRAM))
+
+
+class ImportEnvelope(Case):
+    verb_of = "Envelopes.import_"
+
+    async def prepare(self):
+        self.envelope = EnvelopeSession(
+            id=uuid5(NAMESPACE_URL, self.mark), model="", max_turns=0, messages=[user("Hello.")]
+        )
+
+    def verb(self):
+        return self.runtime.envelopes.import_(self.envelope)
+
+    async def look(self):
+        return await self.stands(await self.store.find(str(self.envelope.id)))
 
 
 class Branch(Talk):

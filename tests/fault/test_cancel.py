@@ -20,6 +20,7 @@ import pytest
 
 import everhold
 from everhold.agents import AgentSession
+from everhold.agents.envelopes import Envelopes
 from everhold.agents.events import LiveBuffers
 from everhold.archive.archive import Archive
 from everhold.movers import Workers
@@ -173,6 +174,10 @@ def handle(runtime: Runtime, talk: str) -> AgentSession:
     return AgentSession(runtime.engine, LiveBuffers(), runtime.fork, bot, talk)
 
 
+async def read_without_agent(runtime: Runtime, id: str) -> Any:
+    return await (await runtime.conversation("talk")).messages()
+
+
 async def refreshed(talk: AgentSession) -> int:
     await talk.refresh()
     return len(await talk.history())
@@ -193,6 +198,7 @@ async def first_node(talk: AgentSession) -> Any:
 LOOKS: dict[str, Callable[[Runtime, str], Coroutine[Any, Any, Any]]] = {
     "Runtime.attachment": lambda runtime, id: first_attachment(runtime, id),
     "Runtime.attachments": lambda runtime, id: runtime.attachments(id),
+    "Runtime.conversation": read_without_agent,
     "Runtime.explain": lambda runtime, id: runtime.explain(id),
     "Runtime.find": lambda runtime, id: runtime.find("shown"),
     "Triggers.handovers": lambda runtime, id: runtime.triggers.handovers(),
@@ -206,6 +212,7 @@ LOOKS: dict[str, Callable[[Runtime, str], Coroutine[Any, Any, Any]]] = {
     "Runtime.steps": lambda runtime, id: runtime.steps(id),
     "Runtime.transcript": lambda runtime, id: runtime.transcript(id),
     "Triggers.list": lambda runtime, id: runtime.triggers.list(),
+    "Archive.deleted_by": lambda runtime, id: runtime.archive.deleted_by(id),
     "Archive.verify": lambda runtime, id: runtime.archive.verify(),
     "Runtime.usage": lambda runtime, id: runtime.usage(),
     "Runtime.wait": lambda runtime, id: runtime.wait(id),
@@ -215,15 +222,19 @@ READS: dict[str, Callable[[AgentSession], Coroutine[Any, Any, Any]]] = {
     "conversation": conversed,
     "follow": lambda talk: collected(talk.follow("hello")),
     "frames": lambda talk: talk.frames(),
+    "envelope": lambda talk: talk.envelope(),
     "history": lambda talk: talk.history(),
     "input": lambda talk: talk.input("hello"),
     "intake": lambda talk: talk.intake(all=True),
     "messages": lambda talk: talk.messages(),
     "node": first_node,
+    "nodes": lambda talk: talk.nodes("note"),
     "options": lambda talk: talk.options(),
     "refresh": refreshed,
+    "revision": lambda talk: talk.revision(),
     "snapshot": lambda talk: talk.snapshot(),
     "stored": lambda talk: talk.stored(fresh=True),
+    "tools": lambda talk: talk.tools(),
     "turn": lambda talk: talk.turn("hello"),
     "turns": lambda talk: talk.turns(),
     "usage": spent,
@@ -318,7 +329,9 @@ def test_the_table_names_every_verb() -> None:
     named |= {"Archive.check", "Runtime.close", "Notifications.close", "Notifications.flush"}
     named |= {"Workers.run"}
     named |= {*LOOKS} | {f"AgentSession.{name}" for name in READS}
-    parts = (Schedules, Triggers, Notifications, Archive, Workers)
+    named |= {"AgentSession.provide_tools"}  # changes only this process, and waits for nothing
+    named |= {"Envelopes.export", "Envelopes.read"}  # they look, as AgentSession.envelope does
+    parts = (Schedules, Triggers, Notifications, Archive, Workers, Envelopes)
     assert named == {
         f"{owner.__name__}.{name}"
         for owner in (Runtime, AgentSession, *parts)

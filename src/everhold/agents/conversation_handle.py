@@ -69,7 +69,7 @@ class ConversationHandle:
         self._reading = ConversationReader(engine.store, session_id, residency)
 
     @classmethod
-    async def open(
+    async def _open(
         cls, engine: Engine, buffers: LiveBuffers, session_id: str, residency: str
     ) -> ConversationHandle:
         """Open the conversation of an existing session; raises `UnknownSession` and

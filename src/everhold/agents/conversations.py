@@ -91,12 +91,12 @@ class Conversations:
         # the session may have waited for a process that has the agent
         self._engine.sessions.send(known)
         session = AgentSession(self._engine, self._buffers, self._fork, agent, known, residency)
-        await session.check_provider()
+        await session._check_provider()
         return session
 
     async def read(self, session_id: str, residency: str) -> ConversationHandle:
         """Open a conversation without its agent; see `Runtime.conversation`."""
-        return await ConversationHandle.open(self._engine, self._buffers, session_id, residency)
+        return await ConversationHandle._open(self._engine, self._buffers, session_id, residency)
 
     async def _known(self, agent: Agent, id: str, given: dict[str, JSON]) -> str | None:
         """The session id, if `id` is a session id and not a key; a fork has no key."""

@@ -166,7 +166,7 @@ class AgentSession(ConversationHandle):
         self._tail = TurnReader(engine.store, session_id)
         self._mismatch: ProviderMismatch | None = None
 
-    async def check_provider(self) -> None:
+    async def _check_provider(self) -> None:
         """Compare the provider of the agent with that of the conversation, as far as it is in
         memory.
 
