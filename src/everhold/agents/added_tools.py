@@ -39,8 +39,8 @@ def describe_tools(given: Sequence[Any], declared: Sequence[Tool]) -> list[tuple
 
     Raises `BadArguments` for what is not a tool, and `UnknownTool`.
     """
-    if isinstance(given, str):
-        raise BadArguments("tools", f"give a list of tools, not {given!r}")
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise BadArguments("tools", f"give a list of tools, not {given!r:.100}")
     found: list[tuple[AddedTool, Tool]] = []
     for one in given:
         if isinstance(one, str):
@@ -106,9 +106,12 @@ def load_tool(ref: str) -> Tool:
 # ---- the code in this process
 
 
-def provide_tool(session_id: str, tool: Tool) -> None:
-    """Provide the code of a tool of a session, for as long as this process lives."""
-    _PROVIDED[session_id, tool.name] = tool
+def provide_tool(session_id: str, tool: Tool, *, again: bool = True) -> None:
+    """Provide the code of a tool of a session, for as long as this process lives. Unless `again`,
+    code that was provided before stays.
+    """
+    if again or (session_id, tool.name) not in _PROVIDED:
+        _PROVIDED[session_id, tool.name] = tool
 
 
 def share_tools(session_id: str, fork: str) -> None:

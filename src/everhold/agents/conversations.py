@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from everhold.agents.added_tools import describe_option, share_tools
 from everhold.agents.agent import Agent
 from everhold.agents.conversation_handle import ConversationHandle
 from everhold.agents.events import LiveBuffers
@@ -72,7 +73,7 @@ class Conversations:
             )
         given: dict[str, JSON] = {}
         if options is not None:
-            given["options"] = check_options(options)
+            given["options"] = self._check_options(agent, id, options)
         if plugin_options is not None:
             given["plugin_options"] = _check_plugin_options(agent, plugin_options)
         known = await self._known(agent, id, given)
@@ -90,9 +91,22 @@ class Conversations:
                 known = self._adopt(agent, id, record.birth, given)
         # the session may have waited for a process that has the agent
         self._engine.sessions.send(known)
+        if "options" in given:
+            share_tools(id, known)  # the code of tools that its options name
         session = AgentSession(self._engine, self._buffers, self._fork, agent, known, residency)
         await session._check_provider()
         return session
+
+    def _check_options(self, agent: Agent, id: str, options: Mapping[str, JSON]) -> dict[str, JSON]:
+        """Options as they are stored; raises for a model that may not be asked here."""
+        given = dict(options)
+        if "tools" in given:
+            declared = [*agent.tools, *agent.extra_tools]
+            given["tools"] = describe_option(given["tools"], declared, id)
+        found = check_options(given)
+        if found.get("model"):
+            self._engine.policy.check_model(str(found["model"]))
+        return found
 
     async def read(self, session_id: str, residency: str) -> ConversationHandle:
         """Open a conversation without its agent; see `Runtime.conversation`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -218,7 +218,7 @@ class AgentSession(ConversationHandle):
         if after is not UNSET:
             if policy is not BusyPolicy.QUEUE:
                 raise BadArguments("send", "after= and busy= exclude each other")
-            await self._say_after(after, input_id, said, options)
+            await self._say_after(after, input_id, said, self._more(content, options))
             return await self._ended(input_id, self._reading, wait, said=True)
         if (
             policy is BusyPolicy.FORK
@@ -355,6 +355,7 @@ class AgentSession(ConversationHandle):
         """Add an input to the running turn; the model gets it in its next round. Returns the id of
         the input.
         """
+        _check_id(id)
         input_id = id or _new()
         said = compact_blocks(self._kept(content))
         more = self._more(content, None)
@@ -442,6 +443,7 @@ class AgentSession(ConversationHandle):
         """
         check_seconds_arg("wait", wait)
         said = self._program(language, code, accept_finish, variables)
+        _check_id(id)
         input_id = id or _new()
         if id is None or not await self._was_executed(id, said):
             _refuse_while_waiting(await find_all_questions(self._engine, self.id))
@@ -489,6 +491,7 @@ class AgentSession(ConversationHandle):
     async def _was_executed(self, input_id: str, said: dict[str, JSON]) -> bool:
         """Whether a program of this id runs or has run; raises `KeyConflict` for another one."""
         graph = (await self._told()).graph
+        self._refuse_input_id(input_id)
         known: Any = {"id": input_id, "language": said["language"], "code": said["code"]}
         for node in graph.nodes.values():
             content: Any = node.content
@@ -526,6 +529,10 @@ class AgentSession(ConversationHandle):
         """Continue in a new frame of this name that begins with these messages: a text, a message
         or several of them. The current frame is unchanged.
         """
+        if not isinstance(frame, str):
+            raise BadArguments("frame", f"the name of a frame must be text, got {frame!r:.100}")
+        if not isinstance(messages, str | Mapping | Iterable):
+            raise BadArguments("messages", f"{messages!r:.100} is no message or list of messages")
         given = messages if isinstance(messages, str | Mapping) else list(messages)
         seed: list[JSON] = [*normalize_messages(to_plain(given, "messages"))]
         return await self._run_command({"do": "continue_as", "frame": frame, "messages": seed}, id)
@@ -579,11 +586,16 @@ class AgentSession(ConversationHandle):
             _check_names("hide", hide),
             _check_names("restore", restore),
         )
-        if id is None or (await self._told()).settled(id) is None:
+        if generation is not None and type(generation) is not int:
+            raise BadArguments("tools", f"generation must be a number, got {generation!r:.100}")
+        _check_id(id)
+        made = id is not None and (await self._told()).settled(id) is not None
+        if not made:
             await self._try_change(change, generation)
+            _refuse_while_waiting(await find_all_questions(self._engine, self.id))
         for added, tool in (*new, *other):
             if not added.ref:
-                provide_tool(self.id, tool)
+                provide_tool(self.id, tool, again=not made)
         said: dict[str, JSON] = {"do": "change_tools", "change": encode_tools(change)}
         turn = await self._run_command(
             said if generation is None else {**said, "generation": generation}, id
@@ -698,11 +710,17 @@ class AgentSession(ConversationHandle):
         A `Stored` can be written by hand. So the receipt says who applied it (`by`), and whether
         this store has the conversation that it names, with the same nodes (`verified`).
         """
+        _check_id(id)
         told = await self._told()
         graph = told.graph
         to, nodes = plan_apply(graph.path(graph.leaf), state)
         wanted = None if state.frame_options is None else [*map(check_options, state.frame_options)]
-        if not nodes and to == graph.leaf and wanted in (None, list_frame_options(told)):
+        tools = read_registry(told.tools, self.agent)
+        same_tools = not state.tools.generation or (
+            (tools.entries, tools.added) == (state.tools.entries, state.tools.added)
+        )
+        same_options = wanted in (None, list_frame_options(told))
+        if not nodes and to == graph.leaf and same_options and same_tools:
             return None
         await self._refuse_while_asked()
         input_id = id or _new()
@@ -771,9 +789,11 @@ class AgentSession(ConversationHandle):
         """Send a command and wait until it has run. Refused while the turn waits for an answer: the
         command could never run.
         """
+        _check_id(given_id)
         input_id = given_id or _new()
         if given_id is not None:
             await self._reading.refresh()
+            self._refuse_input_id(given_id)
             if self._reading.settled(given_id) is not None:  # it has run; a later turn may wait
                 return await self.turn(given_id)
         _refuse_while_waiting(await find_all_questions(self._engine, self.id))
@@ -781,6 +801,11 @@ class AgentSession(ConversationHandle):
         turn = await self.turn(input_id)
         _refuse_while_waiting(turn.queries)
         return turn
+
+    def _refuse_input_id(self, command_id: str) -> None:
+        """Raise `KeyConflict` if the id of a command is that of an input."""
+        if self._reading.input(command_id) is not None:
+            raise KeyConflict(command_id, self.id, "content")
 
     def _kept(self, content: InputContent) -> list[JSON]:
         """The content as it is stored, after `before_store`."""
@@ -807,6 +832,7 @@ class AgentSession(ConversationHandle):
         """
         if not input_id:
             raise BadArguments("send", "id must not be empty")
+        _check_id(input_id)
         await self._reading.refresh()
         if self._reading.input(input_id) is None:
             return await has_same_input(self._engine, self.id, input_id, compact_blocks(said))
@@ -835,17 +861,20 @@ class AgentSession(ConversationHandle):
         after: str | int | None,
         input_id: str,
         said: list[JSON],
-        options: Mapping[str, JSON] | None,
+        more: dict[str, JSON],
     ) -> None:
         """Hand an input to the program if the conversation is still at a node or revision; raises
         `Outdated`.
         """
-        self._refuse_provider(options)
-        body: dict[str, JSON] = {"id": input_id, "content": compact_blocks(said)}
-        if options:
-            body["options"] = self._options(options)
+        self._refuse_provider(more.get("options"))
+        body: dict[str, JSON] = {"id": input_id, "content": compact_blocks(said), **more}
         while True:
-            await self._require_at(after)
+            try:
+                await self._require_at(after)
+            except Outdated:
+                if await self._was_said(input_id, said):
+                    return  # the same call, made at the same time, was quicker
+                raise
             try:
                 if await self._engine.hand(self.id, body, self._reading.revision):
                     return
@@ -942,9 +971,18 @@ def _refuse_while_waiting(queries: Sequence[OpenQuery]) -> None:
 
 
 def _check_names(what: str, given: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(given, str) or not all(isinstance(one, str) for one in given):
+    if (
+        isinstance(given, str)
+        or not isinstance(given, Iterable)
+        or not all(isinstance(one, str) for one in given)
+    ):
         raise BadArguments("tools", f"{what} must be a list of names, got {given!r:.100}")
     return tuple(given)
+
+
+def _check_id(id: Any) -> None:
+    if id is not None and (not isinstance(id, str) or not id.strip()):
+        raise BadArguments("id", f"an id must be text that is not blank, got {id!r:.100}")
 
 
 def _new() -> str:

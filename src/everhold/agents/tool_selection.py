@@ -157,8 +157,14 @@ class ToolSelection:
             raise
 
     def restore(self, state: ToolRegistryState) -> None:
-        """Take over the registry of another conversation."""
+        """Take over the registry of another conversation. The generation never decreases: a host
+        that saw an earlier one is refused.
+        """
+        before = self.registry.state()
         self.registry.restore(state)
+        now = self.registry
+        if (before.entries, before.added) != (now.state().entries, now.state().added):
+            now.generation = max(now.generation, before.generation + 1)
         self._rebuild()
 
     def recorded(self) -> JSON:
