@@ -620,7 +620,7 @@ async def test_a_reader_of_a_programs_output_ends_with_the_program(code):
         with subscribe(session.id, call="c1") as output:
             heard = asyncio.ensure_future(_read_all(output))
             await session.send("Go.")
-            kinds = await asyncio.wait_for(heard, 5)
+            kinds = await asyncio.wait_for(heard, 30)
     assert kinds[-1] == "end" and set(kinds[:-1]) == {"output"}
 
 

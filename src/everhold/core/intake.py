@@ -53,7 +53,7 @@ def measure_content(content: JSON) -> int:
 def _without_image_data(block: JSON) -> JSON:
     match block:
         case {"type": "image", "image": {"data": str(), **image}, **more}:
-            return {**more, "image": image}
+            return {"type": "image", **more, "image": image}
     return block
 
 

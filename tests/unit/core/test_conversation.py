@@ -145,3 +145,24 @@ def test_who_spent_what():
         ("subagent:finder", 11),
         ("tool:look", 11),
     ]
+
+
+def test_a_session_whose_program_takes_inputs_is_a_conversation():
+    """Before its first message too; a program that waits for another signal is none."""
+    open_signals = {
+        name: Conversation([Delivery(0, 0.0, [], [Query(0, "0:0", kind=Kind.SIGNAL, name=name)])])
+        for name in ("input", "payment")
+    }
+    assert {name: told.listens for name, told in open_signals.items()} == {
+        "input": True,
+        "payment": False,
+    }
+    approval = Delivery(0, 0.0, [], [Query(0, "0:0", kind=Kind.APPROVAL, name="input")])
+    assert not Conversation([approval]).listens
+    assert not Conversation().listens
+
+
+def test_a_session_that_has_added_nodes_is_a_conversation():
+    """Also when it takes no input now: in the first turn of this journal."""
+    told = Conversation(journal()[:2])
+    assert (list(told.graph.nodes), told.listens) == (["1.0"], True)

@@ -6,6 +6,8 @@ import re
 import pytest
 
 from everhold import errors, wire
+from everhold.core.query import Blocked, Query
+from everhold.core.status import OpenQuery
 
 #: Without those of other modules, which are there if another test has imported them.
 LEAVES = [leaf for leaf in errors.leaves() if leaf.__module__ == "everhold.errors"]
@@ -183,3 +185,47 @@ def test_the_hint_of_a_foreign_call_depends_on_its_reason():
     refused = errors.ForeignCall("open()", "is not allowed here")
     assert str(refused).startswith("open() is not allowed here")
     assert refused.hint.startswith("Use it in a tool")
+
+
+def test_an_agent_of_another_provider_than_its_conversation_may_be_allowed():
+    """A provider that the runtime does not allow has another sentence and another hint."""
+    remembered = errors.ProviderMismatch("s-1", "openai", "anthropic", remembered=True)
+    assert str(remembered) == (
+        "session 's-1' was held with openai, but its agent now names anthropic"
+    )
+    assert "session.configure({'model'" in remembered.hint
+    limited = errors.ProviderMismatch("", "openai", "anthropic")
+    assert str(limited) == "the agent uses a model of anthropic; only openai is allowed here"
+    assert limited.hint == errors.ProviderMismatch.hint
+
+
+@pytest.mark.parametrize(
+    ("bare", "with_fix"),
+    [
+        (
+            errors.TurnWaiting("s-1", "q-2", "llm"),
+            errors.TurnWaiting("s-1", "q-2", "llm", fix="Set the key."),
+        ),
+        (errors.AnswerFailed("no key"), errors.AnswerFailed("no key", fix="Set the key.")),
+    ],
+    ids=["turn_waiting", "answer_failed"],
+)
+def test_a_fix_comes_before_what_helps_always(bare, with_fix):
+    assert bare.hint == type(bare).hint
+    assert with_fix.hint == f"Set the key. {type(bare).hint}"
+
+
+def test_an_error_of_waiting_has_the_reason_of_the_first_blocked_question():
+    """Its message has all the reasons, its hint the first."""
+    key = Blocked("missing_key", "no key", "Set the key.")
+    model = Blocked("unknown_model", "no model", "Name another.")
+    asked = Query(0, "0:0")
+    queries = tuple(OpenQuery("s-1", asked, 0.0, why) for why in (None, key, model))
+    waiting = errors.Waiting("s-1", queries)
+    assert str(waiting) == "session 's-1' is waiting: 3 questions open; no key; no model"
+    assert waiting.blocked == key
+    assert waiting.hint == "Set the key. Then repeat the call with the same key."
+
+    unhinted = errors.Waiting("s-1", (OpenQuery("s-1", asked, 0.0, Blocked("x", "no")),))
+    assert unhinted.hint == errors.Waiting.hint
+    assert errors.Waiting("s-1", queries[:1]).blocked is None

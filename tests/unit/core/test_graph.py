@@ -16,7 +16,7 @@ from everhold.core.graph import (
     to_blocks,
 )
 from everhold.core.message import Role
-from everhold.errors import DamagedGraph, UnknownNode
+from everhold.errors import DamagedGraph, UnknownFrame, UnknownNode
 
 
 def said(id_, parent, words, role=Role.USER):
@@ -256,3 +256,56 @@ def test_what_is_no_conversation_is_damage(given):
 
 def test_a_block_without_words_says_nothing():
     assert extract_text([{"type": "text"}, {"type": "text", "text": "here"}]) == "here"
+
+
+def test_nodes_of_tools_and_plugins_are_found_by_their_type():
+    """Oldest first; those of another path are not among them."""
+    graph = chain("1.0")
+    for id_, parent, type_ in (
+        ("1.1", "1.0", "note"),
+        ("1.2", "1.1", "plan"),
+        ("1.3", "1.2", "note"),
+    ):
+        content = {"type": type_, "body": None}
+        graph.add(Node(id_, parent, NodeKind.CUSTOM, content=content))
+    found = {type_: [node.id for node in graph.custom(type_)] for type_ in (None, "note", "x")}
+    assert found == {None: ["1.1", "1.2", "1.3"], "note": ["1.1", "1.3"], "x": []}
+    assert words(graph.messages()) == ["words of 1.0"]
+
+    graph.move("1.1")
+    assert [node.id for node in graph.custom()] == ["1.1"]
+
+
+def framed(*names):
+    """A graph of one frame for each name; None: a frame without a name."""
+    graph, parent = Graph(), None
+    for n, name in enumerate(names, 1):
+        content = {"reason": "reset"} if name is None else {"reason": "reset", "name": name}
+        graph.add(Node(f"{n}.0", parent, NodeKind.FRAME, content=content))
+        parent = f"{n}.0"
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("named", "id_"),
+    [
+        ("1.0", "1.0"),
+        ("draft", "3.0"),
+        ("2.0", "2.0"),
+        ("initial", "initial"),
+    ],
+    ids=["an id", "the newest of a name", "without a name", "the first"],
+)
+def test_a_frame_is_found_by_its_id_or_name(named, id_):
+    assert framed("draft", None, "draft").find_frame(named).id == id_
+
+
+def test_an_id_is_found_before_a_name():
+    """A later frame that is named like the id of an earlier one does not hide it."""
+    assert framed("draft", "1.0").find_frame("1.0").name == "draft"
+
+
+def test_a_frame_that_is_not_there_is_unknown():
+    with pytest.raises(UnknownFrame) as refused:
+        framed("draft", None).find_frame("final")
+    assert (refused.value.frame, refused.value.names) == ("final", ["initial", "draft", "2.0"])

@@ -19,7 +19,9 @@ from everhold.core.intake import (
     ItemState,
     Lane,
     MergePolicy,
+    measure_content,
     order_idle_lanes,
+    require_input_fits,
 )
 from everhold.core.lease import Fence, LeaseGranted, LeaseOwner, LeaseRefused
 from everhold.core.session import SessionState
@@ -28,6 +30,7 @@ from everhold.errors import (
     BadValue,
     ClaimLost,
     InputConflict,
+    InputTooLarge,
     LeaseLost,
     SessionEnded,
 )
@@ -861,3 +864,49 @@ def test_items_are_never_changed_in_place():
     with pytest.raises(AttributeError):
         before.state = ItemState.FAILED
     assert msgspec.structs.replace(before, fence=1) != before
+
+
+@pytest.mark.parametrize(
+    ("content", "size"),
+    [
+        ("", 0),
+        ("four", 4),
+        ("é€", 5),
+        ("\ud800", 3),
+        ({"a": 1}, 7),
+        ([{"type": "text", "text": "Hi."}], 30),
+    ],
+    ids=["empty", "ascii", "two and three bytes", "half a character", "object", "blocks"],
+)
+def test_the_size_of_an_input_is_in_bytes(content, size):
+    assert measure_content(content) == size
+
+
+def test_the_data_of_an_image_has_no_size():
+    """The other facts of its block have."""
+    image = {"type": "image", "image": {"data": "A" * 1000, "media_type": "image/png"}, "n": 1}
+    assert measure_content([image]) == len(
+        '[{"type":"image","n":1,"image":{"media_type":"image/png"}}]'
+    )
+    assert len(image["image"]["data"]) == 1000  # the input itself keeps it
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "file", "image": {"data": "A" * 1000}},
+        {"type": "image", "image": {"data": ["A" * 1000]}},
+        "A" * 1000,
+    ],
+    ids=["no image", "no text", "no block"],
+)
+def test_only_the_data_of_images_is_left_out(block):
+    assert measure_content([block]) > 1000
+
+
+def test_an_input_above_the_limit_is_refused():
+    """The limit itself fits."""
+    require_input_fits("12345", 5)
+    with pytest.raises(InputTooLarge) as refused:
+        require_input_fits("123456", 5)
+    assert (refused.value.size, refused.value.limit) == (6, 5)

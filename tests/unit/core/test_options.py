@@ -5,6 +5,7 @@ from everhold.core.turn import (
     FrameOptions,
     OptionsConfigured,
     SettledTurn,
+    StateApplied,
     TurnAnswered,
     compute_frame_options,
     merge_options,
@@ -60,3 +61,30 @@ def test_what_a_session_was_given_when_it_began_holds_until_it_is_changed():
         "1.0"
     ) == {"a": 1}
     assert compute_frame_options({"a": 1}, [], frames[:1]).of(INITIAL_FRAME) == {"a": 1}
+
+
+def test_an_applied_state_sets_the_options_of_the_frames_it_names():
+    """Row 4: the other frames keep theirs; a later change holds over it."""
+    frames = [Frame(INITIAL_FRAME, INITIAL_FRAME, None), Frame("2.0", "reset", INITIAL_FRAME)]
+    turns = [
+        SettledTurn(1, "a", OptionsConfigured({"a": 1}, INITIAL_FRAME)),
+        SettledTurn(3, "b", StateApplied("s-2", 4, options={"2.0": {"b": 2}})),
+    ]
+    held = compute_frame_options({}, turns, frames)
+    assert (held.of(INITIAL_FRAME), held.of("2.0")) == ({"a": 1}, {"b": 2})
+    later = SettledTurn(4, "c", OptionsConfigured({"c": 3}, "2.0"))
+    assert compute_frame_options({}, [*turns, later], frames).of("2.0") == {"c": 3}
+    nothing = [turns[0], SettledTurn(3, "b", StateApplied("s-2", 4))]
+    assert compute_frame_options({}, nothing, frames).of("2.0") == {"a": 1}
+
+
+def test_a_frame_of_the_running_turn_has_the_options_of_the_one_before():
+    """Row 4: although that turn has no receipt yet."""
+    frames = [
+        Frame(INITIAL_FRAME, INITIAL_FRAME, None),
+        Frame("2.0", "reset", INITIAL_FRAME),
+        Frame("2.3", "reset", "2.0"),
+    ]
+    turns = [SettledTurn(1, "a", OptionsConfigured({"a": 1}, INITIAL_FRAME))]
+    held = compute_frame_options({}, turns, frames)
+    assert (held.of("2.0"), held.of("2.3")) == ({"a": 1}, {"a": 1})

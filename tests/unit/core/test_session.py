@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from everhold.core.metrics import Metrics
+from everhold.core.query import Blocked
 from everhold.core.session import ENDED, MOVES, Head, SessionEvent, SessionState, apply_event, mint
 from everhold.errors import IllegalMove
 from tests.failures import collect_failures
@@ -152,3 +153,19 @@ def test_dice_beyond_ninety_six_bits():
 def test_who_wants_what_is_open_or_what_is_replayed_reads_from_there_on() -> None:
     head = Head(1, 1, SessionState.PAUSED, 9, 8, None, 0.0, Metrics(begun=4))
     assert (head.first(-1), head.first(-2)) == (8, 4)
+
+
+def test_the_reason_of_a_blocked_query_is_kept_while_it_is_open():
+    """The reason of another query stays; that of a query that was answered is dropped."""
+    head = Head(1, 1, SessionState.PAUSED, 9, 8, None, 0.0, Metrics())
+    key, model = Blocked("missing_key", "no key"), Blocked("unknown_model", "no model")
+    assert head.blocked(2) is None
+    head.block({2, 3}, 2, key)
+    head.block({2, 3}, 3, model)
+    assert (head.blocked(2), head.blocked(3), head.blocked(4)) == (key, model, None)
+    head.block({3})
+    assert (head.blocked(2), head.blocked(3)) == (None, model)
+    head.block({3}, 3)  # without a reason: the known one stays
+    assert head.blocked(3) == model
+    head.block(())
+    assert head.metrics.blocked is None

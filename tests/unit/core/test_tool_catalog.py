@@ -207,3 +207,15 @@ def test_tools_are_found_by_words():
     assert [one.name for one in catalog.found("mail", limit=1)] == ["send_mail"]
     assert catalog.found("a plane") == [catalog.tools[0]]
     assert catalog.found("") == []
+
+
+def test_a_source_that_is_added_is_read_by_the_next_refresh():
+    """Under a name that is taken, it replaces the source of that name."""
+    surface = LayeredToolRegistry({"base": Shelf("a")})
+    surface.add_source("more", Shelf("b"))
+    assert names(surface) == ["a"]
+    assert surface.refresh()
+    assert names(surface) == ["a", "b"]
+    surface.add_source("more", Shelf("c"))
+    assert surface.refresh()
+    assert names(surface) == ["a", "c"]

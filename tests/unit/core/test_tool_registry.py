@@ -1,5 +1,6 @@
 """The registry of tools: sources, members, orphans and generations."""
 
+import msgspec
 import pytest
 
 from everhold.core.tool_registry import (
@@ -10,6 +11,7 @@ from everhold.core.tool_registry import (
     ToolManifest,
     ToolRegistry,
     ToolRegistryState,
+    encode_tools,
 )
 from everhold.errors import BadArguments, StaleTools, ToolClash
 
@@ -228,3 +230,35 @@ def test_a_registry_with_tools_of_the_host_is_restored():
     laid = other.over([ToolManifest("z", "z", "laid")], "context")
     assert described(laid)["z"] == "laid"
     assert described(other)["z"] == "by the host"
+
+
+def test_a_change_is_read_back_from_a_journal():
+    """What is not set is not stored."""
+    change = ToolChange(add=(added("z"),), hide=("a",))
+    stored = encode_tools(change)
+    assert stored == {
+        "add": [{"manifest": {"id": "z", "name": "z", "description": "by the host"}, "ref": "m:x"}],
+        "hide": ["a"],
+    }
+    assert msgspec.convert(stored, ToolChange) == change
+
+
+def test_a_replacement_with_another_id_leaves_nothing_of_the_tool():
+    """Row 2: neither a second tool of the name nor an orphan."""
+    found = registry(one=[A, B])
+    found.change(ToolChange(replace=(added("a"),)))
+    assert [(one.manifest.id, one.source) for one in found.state().entries] == [
+        ("id-b", "one"),
+        ("a", "host"),
+    ]
+    assert found.orphans == []
+
+
+def test_a_hidden_tool_of_the_host_is_restored():
+    """Row 2: with its code, because no source has another of the name."""
+    found = registry(one=[A])
+    found.change(ToolChange(add=(added("z"),)))
+    found.change(ToolChange(hide=("z",)))
+    assert named(found) == ["a"]
+    found.change(ToolChange(restore=("z",)))
+    assert (named(found), found.added["z"].ref) == (["a", "z"], "m:x")
