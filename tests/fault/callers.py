@@ -894,6 +894,19 @@ class ImportEnvelope(Case):
         return await self.stands(await self.store.find(str(self.envelope.id)))
 
 
+class SendAfter(Send):
+    """The same call again is the same turn, though the conversation has moved on."""
+
+    verb_of = "AgentSession.send after a node"
+
+    async def prepare(self):
+        await super().prepare()
+        self.leaf = (await self.talk.view()).leaf
+
+    def verb(self):
+        return self.talk.send("Go on.", id="go-on", after=self.leaf)
+
+
 class Branch(Talk):
     verb_of = "AgentSession.branch"
 

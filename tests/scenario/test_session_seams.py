@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.agents import Agent, Allow, Confirm, FrameOpened, Stored, tool
+from everhold.agents import Agent, Allow, Confirm, FrameOpened, Stored, ToolContext, tool
 from everhold.blocking import open_blocking
 from everhold.core.message import Message, Role
 from everhold.errors import (
@@ -36,6 +36,13 @@ def look() -> str:
 def risk() -> str:
     """Risk it."""
     return "risked"
+
+
+@tool(read_only=True)
+def jot(context: ToolContext) -> str:
+    """Jot it down."""
+    context.append("note", {"milk": 1})
+    return "jotted"
 
 
 def guard(wanted):
@@ -103,6 +110,17 @@ async def test_a_state_that_differs_only_in_its_tools_is_applied(place):
         with pytest.raises(StaleTools):
             await session.change_tools(add=[paint], generation=hidden.generation)
         assert await session.apply(before, id="again") is None
+
+
+async def test_an_envelope_says_that_it_has_neither_added_tools_nor_nodes(place):
+    async with opened(place, llm=Scripted(use("jot"), "Done.")) as runtime:
+        session = await runtime.session(agent, "chat")
+        assert (await session.envelope()).left_out == ("the tools of the agent: look, risk",)
+        await session.change_tools(add=[jot, paint])
+        await session.send("Jot.")
+        left_out = (await session.envelope()).left_out
+        assert "the tools added to the session: jot, paint" in left_out
+        assert "1 nodes of tools and plugins" in left_out
 
 
 # ---- inputs

@@ -38,6 +38,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 import msgspec
 
 from everhold.agents.agent import Agent
+from everhold.agents.tool_view import read_registry
 from everhold.core import codec
 from everhold.core.codec import JSON
 from everhold.core.conversation import Conversation
@@ -327,6 +328,8 @@ class _EnvelopeWriter:
         options = sorted({*self._agent.options, *self._options} - CARRIED_OPTIONS)
         layer: Any = self._options.get("prompt")
         tools = sorted(tool.name for tool in self._agent.tools)
+        added = sorted(one.name for one in read_registry(told.tools, None).added)
+        custom = kinds.count(NodeKind.CUSTOM)
         spent = told.spent.total
         found = {
             "the running turn": bool(going),
@@ -339,6 +342,10 @@ class _EnvelopeWriter:
                 isinstance(layer, str) or (isinstance(layer, dict) and layer.keys() - {"replace"})
             ),
             f"the tools of the agent: {', '.join(tools)}": tools,
+            f"the tools added to the session: {', '.join(added)}": added,
+            f"{custom} nodes of tools and plugins": custom,
+            "programs of the host": NodeKind.CODE in kinds,
+            "the variables of programs": NodeKind.VARIABLES in kinds,
             "provider data of blocks": self._provider_data,
             "the usage": any(spent.json().values()),
         }
