@@ -78,6 +78,33 @@ async def test_compact_says_why_it_did_nothing(where):
         assert (same.frame, same.why) == (None, "'initial' is the current frame")
 
 
+async def test_what_models_and_plugins_are_given_changes_no_conversation():
+    """A function that answers for the model, and a hook, get copies of messages and tools."""
+    seen = []
+
+    def careless(query):
+        seen.append([message["content"][0]["text"] for message in query.messages])
+        for message in query.messages:
+            message["content"][0]["text"] = "FORGED"
+        next(reversed(query.messages))["content"][0]["text"] = "FORGED"
+        query.messages.pop()["role"] = "FORGED"
+        return "Said."
+
+    class Careless(everhold.Plugin):
+        name = "careless"
+
+        def before_turn(self, moment):
+            moment.messages[-1]["content"][0]["text"] = "FORGED"
+            moment.messages.copy()[0]["content"][0]["text"] = "FORGED"
+
+    agent = everhold.Agent(plugins=[Careless()], name="values_careless")
+    async with everhold.open("memory://", llm=careless) as runtime:
+        session = await runtime.session(agent, "one")
+        await session.send("One.")
+        await session.send("Two.")
+    assert seen == [["One."], ["One.", "Said.", "Two."]]
+
+
 async def test_what_a_host_is_given_changes_no_session(where):
     """messages, history, node, turns, options, view, stored and a turn's value are copies."""
     async with everhold.open(where, llm=model) as runtime:

@@ -31,6 +31,7 @@ from everhold.agents.loop_state import ChildPlace, LoopState
 from everhold.core.codec import JSON, dumps, to_plain
 from everhold.core.graph import ModelView, Node, NodeKind, extract_text, to_blocks
 from everhold.core.ledger import TURN, Ledger, count_usage_tokens
+from everhold.core.message import CopiedOnRead
 from everhold.core.query import ON_UNAVAILABLE, Kind, Query, Usage
 from everhold.core.schema import PositiveInt, describe_misfit, schema_of
 from everhold.core.turn import merge_options
@@ -347,10 +348,15 @@ class ModelCalls:
             **{name: value for name, value in options.items() if name not in LOOP_OPTIONS},
         }
         if tools:
-            more["tools"] = tools
+            more["tools"] = CopiedOnRead(tools)
         most = options.get("max_tokens", self._loop.agent.max_tokens)
         return Query(
-            0, "", messages=messages, system=system or told, max_tokens=most, options=more or None
+            0,
+            "",
+            messages=CopiedOnRead(messages),
+            system=system or told,
+            max_tokens=most,
+            options=more or None,
         )
 
     def told(self, call: dict[str, JSON] | None = None) -> str | None:

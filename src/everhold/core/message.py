@@ -9,8 +9,9 @@ between plain values and text.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Any
+from typing import Any, SupportsIndex
 
 import msgspec
 
@@ -28,6 +29,30 @@ class Role(StrEnum):
     ASSISTANT = "assistant"
     TOOL = "tool"
     SIGNAL = "signal"
+
+
+class CopiedOnRead(list[JSON]):
+    """Values of a conversation, for code that is not ours: each is copied when it is read.
+
+    A change of what was read changes nothing here. Long conversations cost only what is read of
+    them.
+    """
+
+    def __iter__(self) -> Iterator[JSON]:
+        return map(msgspec.to_builtins, super().__iter__())
+
+    def __reversed__(self) -> Iterator[JSON]:
+        return map(msgspec.to_builtins, super().__reversed__())
+
+    def __getitem__(self, at: Any) -> Any:
+        return msgspec.to_builtins(super().__getitem__(at))
+
+    def pop(self, at: SupportsIndex = -1) -> JSON:
+        found: JSON = msgspec.to_builtins(super().pop(at))
+        return found
+
+    def copy(self) -> list[JSON]:
+        return list(self)
 
 
 class _Block(msgspec.Struct, frozen=True, tag_field="type"):

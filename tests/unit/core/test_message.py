@@ -4,6 +4,7 @@ import pytest
 
 from everhold.core import codec
 from everhold.core.message import (
+    CopiedOnRead,
     Image,
     ImageData,
     Message,
@@ -119,3 +120,15 @@ def test_what_json_would_change_is_not_written(message, path):
         encode_message(message)
 
     assert refused.value.path == path
+
+
+def test_values_that_are_copied_when_read_cannot_be_changed_by_readers() -> None:
+    """Iteration, reversal, an index, a slice, `pop` and `copy` hand out copies."""
+    shared = {"a": [1]}
+    values = CopiedOnRead([shared, shared])
+    for read in (next(iter(values)), next(reversed(values)), values[0], values[:1][0]):
+        read["a"].append(2)
+    values.copy()[0]["a"].append(2)
+    values.pop()["a"].append(2)
+    assert shared == {"a": [1]}
+    assert values == [{"a": [1]}]
