@@ -21,9 +21,12 @@ from everhold.errors import (
     TurnWaiting,
     UnknownSession,
 )
+from everhold.stores import SQLiteStore
 from tests.scenario.harness import opened
 from tests.scenario.session_tool_shelf import paint
 from tests.scenario.talk import Scripted, told, use
+from tests.scenario.test_intake_crash import dies
+from tests.scenario.test_session_tools import changes, paints_and_looks
 
 
 @tool(read_only=True)
@@ -258,3 +261,24 @@ def test_a_blocking_session_takes_tools_in_its_options(tmp_path):
         session = runtime.session(agent, "chat", options={"tools": {"extra": [sings("la")]}})
         assert "sing" in session.tools().names
         assert session.send("Hi.", after=None).text == "Hi."
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_crash_at_any_commit_keeps_the_tools_on_sqlite(when, tmp_path):
+    """Row 22: the story of `test_session_tools`, in a file."""
+    at = 0
+    while True:
+        at += 1
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        writes, clock = await dies(
+            SQLiteStore(folder / "app.db"), at, when, changes, paints_and_looks
+        )
+        async with opened(folder, clock=clock, llm=paints_and_looks) as runtime:
+            session = await changes(runtime)
+            view = await session.tools()
+            assert (view.names, view.generation) == (["look", "paint"], 3), at
+            assert told(await session.history()) == ["painted red", "looked closely"], at
+        if writes < at:
+            break
+    assert at > 8
