@@ -78,8 +78,8 @@ async def test_compact_says_why_it_did_nothing(where):
         assert (same.frame, same.why) == (None, "'initial' is the current frame")
 
 
-async def test_what_models_and_plugins_are_given_changes_no_conversation():
-    """A function that answers for the model, and a hook, get copies of messages and tools."""
+async def test_what_a_model_is_given_changes_no_conversation():
+    """A function that answers for the model gets copies of the messages."""
     seen = []
 
     def careless(query):
@@ -90,14 +90,7 @@ async def test_what_models_and_plugins_are_given_changes_no_conversation():
         query.messages.pop()["role"] = "FORGED"
         return "Said."
 
-    class Careless(everhold.Plugin):
-        name = "careless"
-
-        def before_turn(self, moment):
-            moment.messages[-1]["content"][0]["text"] = "FORGED"
-            moment.messages.copy()[0]["content"][0]["text"] = "FORGED"
-
-    agent = everhold.Agent(plugins=[Careless()], name="values_careless")
+    agent = everhold.Agent(name="values_careless")
     async with everhold.open("memory://", llm=careless) as runtime:
         session = await runtime.session(agent, "one")
         await session.send("One.")

@@ -353,7 +353,7 @@ class ModelCalls:
         return Query(
             0,
             "",
-            messages=CopiedOnRead(messages),
+            messages=messages,
             system=system or told,
             max_tokens=most,
             options=more or None,

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.message import Role
+from everhold.core.message import CopiedOnRead, Role
 from everhold.errors import DamagedGraph, UnknownFrame, UnknownNode
 
 NO_ANSWERS: Final[Mapping[int, JSON]] = MappingProxyType({})
@@ -191,14 +192,17 @@ class Graph:
         return [node for node in self._custom if type in (None, get_custom_type(node))]
 
     def shown(self, view: ModelView) -> tuple[str | None, list[JSON], list[JSON]]:
-        """The content of a view: the system text, the messages, and the tools."""
+        """The content of a view: the system text, the messages, and the tools. Messages are copied
+        when they are read.
+        """
         graph = self
         if view.leaf != self.tip:
             graph = Graph()
             for node in self.path(view.leaf):
                 graph.add(node)
         prompt: Any = {} if view.prompt is None else self.nodes[view.prompt].content
-        messages = graph._messages[graph._begins + view.skip :]  # one copy: they may be many
+        at = graph._begins + view.skip
+        messages = CopiedOnRead(islice(graph._messages, at, None))  # one list: they may be many
         messages += view.extra
         return prompt.get("system"), messages, prompt.get("tools", [])
 

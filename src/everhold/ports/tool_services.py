@@ -28,7 +28,7 @@ from everhold.core.codec import JSON, to_plain
 from everhold.core.graph import Frame, Node, to_blocks
 from everhold.core.intake import INPUT
 from everhold.core.ledger import Ledger
-from everhold.core.message import CopiedOnRead, Role
+from everhold.core.message import Role
 from everhold.core.status import Status
 from everhold.core.turn import check_event_name
 from everhold.errors import BadArguments, BadValue, ForeignCall, NotAllowed, UnknownExtension
@@ -427,8 +427,10 @@ class Moment:
 
     @property
     def messages(self) -> list[JSON]:
-        """The messages of the current frame, oldest first. Each is a copy."""
-        return CopiedOnRead(self._messages())
+        """The messages of the current frame, oldest first. They are not copied: do not change
+        them.
+        """
+        return self._messages()
 
 
 log = logging.getLogger("everhold")
