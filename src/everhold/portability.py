@@ -62,7 +62,7 @@ def open_inside(folder: Path, parts: Sequence[str]) -> int:
         if place.resolve() != place:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(place))
         if place.exists() and not place.is_file():  # opening a pipe or device could wait for ever
-            raise OSError(errno.EINVAL, "it is not a plain file", str(place))
+            raise OSError(errno.EINVAL, "the path is not a plain file", str(place))
         return os.open(place, os.O_RDONLY)
     place_handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
