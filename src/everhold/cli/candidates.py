@@ -31,7 +31,7 @@ MAX_ROWS: Final = 500
 
 _SESSIONS: Final = (
     "SELECT session_id, key, state, program FROM sessions_v"
-    " WHERE substr(key, 1, ?1) = ?2 OR substr(session_id, 1, ?1) = ?2"
+    " WHERE substr(key, 1, ?) = ? OR substr(session_id, 1, ?) = ?"
     f" ORDER BY created_at DESC, session_id DESC LIMIT {MAX_SESSIONS}"
 )
 _LABELS: Final = f"SELECT labels FROM sessions_v ORDER BY created_at DESC LIMIT {MAX_ROWS}"
@@ -98,7 +98,7 @@ def complete_sessions(
 ) -> list[CompletionItem[str]]:
     """`@last`, and sessions, newest first: by key if the word begins one, else by id."""
     items = [CompletionItem("@last", help="the newest session")] if "@last".startswith(word) else []
-    for session_id, key, state, program in _read(context, _SESSIONS, len(word), word):
+    for session_id, key, state, program in _read(context, _SESSIONS, *[len(word), word] * 2):
         name = key if key is not None and key.startswith(word) else session_id
         items.append(CompletionItem(name, help=f"{state}, {os.path.basename(program)}"))
     return _drop_unprintable(items)
