@@ -5,6 +5,7 @@ it.
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -114,7 +115,7 @@ def test_completion_never_fails_and_never_creates_a_file(
     import sqlite3
 
     Path("text.db").write_text("no database\n" * 100)
-    with sqlite3.connect("newer.db") as newer:
+    with closing(sqlite3.connect("newer.db")) as newer, newer:
         newer.execute("PRAGMA user_version = 99")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     offered = complete(cli, monkeypatch, line)
