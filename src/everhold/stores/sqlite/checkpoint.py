@@ -33,6 +33,8 @@ log = logging.getLogger("everhold")
 
 #: Changes after which the size of the log is checked, and after which a passive checkpoint runs.
 LOOK_AFTER: Final = 100
+#: The same while the log is above `LIMIT`: 100 large changes of several writers are many megabytes.
+LOOK_AFTER_LARGE: Final = 10
 MOVE_AFTER: Final = 1000
 #: Bytes of the log above which it is truncated, and above which commits wait for that.
 LIMIT: Final = 32 * 1024 * 1024
@@ -61,7 +63,8 @@ class Checkpoints:
         self._thread = ThreadPoolExecutor(1, "everhold-checkpoint")
         self._job: asyncio.Future[None] | None = None
         self._held: asyncio.Future[None] | None = None  # the job that commits wait for, if any
-        self._looked_after = self._moved_after = 0  # changes since the last job
+        self._looked_after = self._moved_after = 0  # changes since the last look, the last job
+        self._look_after = LOOK_AFTER
         self._rest_until = 0.0
         # frames that the last failed truncation had moved; only the thread uses it
         self._stuck_at = -1
@@ -71,12 +74,13 @@ class Checkpoints:
     def wrote(self, changes: int) -> asyncio.Future[None] | None:
         """Counts committed changes; returns what the next commit must wait for, if anything."""
         self._looked_after += changes
-        return self._check_size() if self._looked_after >= LOOK_AFTER else None
+        return self._check_size() if self._looked_after >= self._look_after else None
 
     def _check_size(self) -> asyncio.Future[None] | None:
         self._moved_after += self._looked_after
         self._looked_after = 0
         size = self._size()
+        self._look_after = LOOK_AFTER if size <= LIMIT else LOOK_AFTER_LARGE
         if (
             self._job is None
             and (size > LIMIT or self._moved_after >= MOVE_AFTER)
