@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
@@ -281,16 +278,15 @@ def mcp_(
         raise BadSetting("--no-token", "give it or --token-file, not both")
     _require_sdk("the MCP server")
     llm = answerer.llm(database) if inline or answerer.given else None
-    from everhold.mcp.sdk import load_sdk
+    from everhold.mcp.sdk import load_sdk, pause_garbage_collection
 
     if address is None:
-        with _pause_garbage_collection():
-            load_sdk(web=False)
+        with pause_garbage_collection():
             from everhold.mcp.stdio import serve_stdio
 
         asyncio.run(serve_stdio(database, llm=llm, profile=profile))
     else:
-        with _pause_garbage_collection():
+        with pause_garbage_collection():
             load_sdk(web=True)
             from everhold.mcp.http import serve_http as serve_http
             from everhold.mcp.token import load_token as token_of
@@ -311,19 +307,6 @@ def _refuse_typed_token(token: str | None) -> None:
             " EVERHOLD_MCP_TOKEN."
         )
         raise error
-
-
-@contextmanager
-def _pause_garbage_collection() -> Iterator[None]:
-    """Imports without garbage collection, which takes a fifth of the start. Later
-    collections leave out what was imported.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _require_sdk(feature: str) -> None:

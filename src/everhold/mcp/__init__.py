@@ -8,11 +8,12 @@
     instructions    instructions, prompts, the guide, and the costs of strategies
     elicitation     forms for the person at the client
     multi_round     calls that return questions and are repeated with the answers
-    tasks           sessions as tasks of the protocol
+    tasks           sessions as tasks of the protocol (task_params: their parameters)
     runtime_holder  the runtime behind the tools
     stdio, http     the two transports (json_rpc: reading one message; stdout: keeping it clean)
     token           the token for HTTP
     hosts           adding the server to hosts (json_edit, toml_edit: editing their files)
+    protocol        what handlers know of requests, results and errors
     sdk             loading only the parts of the `mcp` library that a server uses
     algocline       the profile with algocline's tools
 

@@ -21,20 +21,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-import mcp_types as types
 import msgspec
-from mcp.server.context import ServerRequestContext
-from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from everhold.core.codec import JSON
 from everhold.core.query import FOR_PEOPLE, KINDS
 from everhold.core.status import OpenQuery, Status
+from everhold.mcp import sdk
+from everhold.mcp.protocol import MODERN_VERSIONS, ProtocolError, RequestContext
 from everhold.mcp.render import list_model_questions, list_other_questions
 
 log = logging.getLogger("everhold")
-
-RequestContext = ServerRequestContext[Any, Any]
 
 #: Seconds that a call waits for a person.
 PATIENCE: Final = 300.0
@@ -60,7 +56,7 @@ def has_elicitation(context: RequestContext) -> bool:
 
 def has_multi_round(context: RequestContext) -> bool:
     """Whether the client repeats a call with the answers to its questions."""
-    return context.session.protocol_version in MODERN_PROTOCOL_VERSIONS
+    return context.session.protocol_version in MODERN_VERSIONS
 
 
 def describe_client(context: RequestContext) -> dict[str, JSON]:
@@ -148,7 +144,7 @@ def format_form_message(query: OpenQuery, title: str) -> str:
 def read_form_result(query: OpenQuery, result: object) -> JSON | msgspec.UnsetType:
     """The answer of a person, or `UNSET` if the form was not accepted or does not fit."""
     found = build_form(query)
-    if found is None or not isinstance(result, types.ElicitResult) or result.action != "accept":
+    if found is None or not isinstance(result, sdk.types.ElicitResult) or result.action != "accept":
         return msgspec.UNSET
     try:
         value = found.read(result.content or {})
@@ -190,7 +186,7 @@ class OpenForms:
             async with asyncio.timeout(PATIENCE):
                 return read_form_result(query, await showing)
         # too late, refused, or not the content of the form
-        except (TimeoutError, MCPError, ValueError) as error:
+        except (TimeoutError, ValueError, ProtocolError, sdk.get_error_class()) as error:
             log.warning(
                 "the client did not show question %s of session %s: %s",
                 query.id,

@@ -13,7 +13,8 @@ import json
 from collections import Counter
 from typing import Any, Final, NoReturn
 
-import mcp_types as types
+from everhold.mcp.protocol import INVALID_REQUEST, PARSE_ERROR
+from everhold.mcp.sdk import types
 
 #: What a request needs, for error messages.
 _REQUEST: Final = (
@@ -50,8 +51,11 @@ class UnreadableMessage(ValueError):
         )
 
 
-def parse_rpc_message(text: bytes) -> types.JSONRPCMessage:
-    """The message in the text; raises `UnreadableMessage`."""
+def parse_json_text(text: bytes) -> tuple[Any, list[str]]:
+    """The value in JSON text, and the keys that are twice in an object.
+
+    Raises `UnreadableMessage` for text that is not JSON.
+    """
     twice: list[str] = []
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -63,18 +67,21 @@ def parse_rpc_message(text: bytes) -> types.JSONRPCMessage:
         return found
 
     try:
-        given = json.loads(
+        return json.loads(
             text.decode("utf-8", "surrogatepass"),
             object_pairs_hook=once,
             parse_constant=_refuse_constant,
-        )
+        ), twice
     except (ValueError, RecursionError):
-        raise UnreadableMessage(
-            types.PARSE_ERROR, "A message was not read: it is not JSON."
-        ) from None
+        raise UnreadableMessage(PARSE_ERROR, "A message was not read: it is not JSON.") from None
+
+
+def parse_rpc_message(text: bytes) -> types.JSONRPCMessage:
+    """The message in the text; raises `UnreadableMessage`."""
+    given, twice = parse_json_text(text)
     if not isinstance(given, dict):
         words = "Not a message: a message is a JSON object. Batches are not supported."
-        raise UnreadableMessage(types.INVALID_REQUEST, words)
+        raise UnreadableMessage(INVALID_REQUEST, words)
     replies = not _REPLIED.isdisjoint(given)
     if twice:
         raise _invalid(given, replies, f"the key {twice[0][:100]!r} is in it twice")
@@ -102,7 +109,7 @@ def _invalid(given: dict[str, Any], replies: bool, why: str = "") -> UnreadableM
     words = f"Not a JSON-RPC 2.0 message: {why or (_REPLY if replies else _REQUEST)}."
     may_reply = replies or "method" not in given
     return UnreadableMessage(
-        types.INVALID_REQUEST, words, name=known, is_reply=replies, may_reply=may_reply
+        INVALID_REQUEST, words, name=known, is_reply=replies, may_reply=may_reply
     )
 
 

@@ -28,35 +28,30 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import mcp_types as types
 import msgspec
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.shared.exceptions import MCPError
-from mcp_types.methods import is_input_required
 
 from everhold.core.query import MODEL_KINDS, Usage
 from everhold.core.status import OpenQuery, Status
 from everhold.errors import NotAllowed
 from everhold.mcp import elicitation, token
+from everhold.mcp.protocol import RequestContext
 from everhold.mcp.render import list_model_questions, list_other_questions
+from everhold.mcp.sdk import types
 from everhold.packages.settings import get_data_folder
 from everhold.ports.answerer import Answer
 from everhold.wire import dump_wire_json, error_json
 
 if TYPE_CHECKING:
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary
 
 log = logging.getLogger("everhold")
-
-RequestContext = ServerRequestContext[Any, Any]
-InputRequests = dict[str, types.InputRequest]
 
 #: Rounds of one call.
 MAX_ROUNDS: Final = 10
 #: The key of `_meta` that names the session of a round.
 SESSION_META_KEY: Final = "everhold/session_id"
 _SPEAKERS: Final = ("user", "assistant")
-_SAMPLED: Final = (types.CreateMessageResult, types.CreateMessageResultWithTools)
 
 
 class RoundState(msgspec.Struct, frozen=True):
@@ -131,7 +126,7 @@ def select_next_round(
 
 def build_input_requests(
     asked: Mapping[str, OpenQuery], title: str, notes: Mapping[str, str] | None = None
-) -> InputRequests:
+) -> dict[str, types.InputRequest]:
     """The questions as requests of the protocol. `notes` says why an earlier answer was refused."""
     return {
         query_id: _sampling(query, (notes or {}).get(query_id, ""))
@@ -225,9 +220,11 @@ def _message(role: Any, words: Any) -> types.SamplingMessage:
 # ---- answers
 
 
-def read_round_reply(
-    context: RequestContext, params: types.CallToolRequestParams
-) -> RoundReply | None:
+def _is_sampled(response: object) -> bool:
+    return isinstance(response, types.CreateMessageResult | types.CreateMessageResultWithTools)
+
+
+def read_round_reply(context: RequestContext, params: Any) -> RoundReply | None:
     """The questions and the responses, or None for a first call. The state is unsealed already."""
     responses = dict(params.input_responses or {})
     if params.request_state is None:
@@ -244,7 +241,7 @@ def read_round_reply(
 def refuse_undeclared(context: RequestContext, responses: Iterable[object]) -> None:
     """Raise `NotAllowed` for answers of a kind that the client has not declared."""
     for response in responses:
-        if isinstance(response, _SAMPLED) and not has_sampling(context):
+        if _is_sampled(response) and not has_sampling(context):
             raise NotAllowed(
                 "the client has not declared sampling, so it cannot send its model's answer",
                 "Answer with the tool `answer`.",
@@ -260,13 +257,14 @@ def read_round_answer(query: OpenQuery, response: object) -> Any:
     """The answer in a response, or `UNSET` if it does not answer the question."""
     if query.kind not in MODEL_KINDS:
         return elicitation.read_form_result(query, response)
-    if not isinstance(response, _SAMPLED):
+    if not _is_sampled(response):
         return msgspec.UNSET
-    content: Any = response.content
+    reply: Any = response
+    content: Any = reply.content
     blocks = content if isinstance(content, list) else [content]
     if not blocks or not all(isinstance(block, types.TextContent) for block in blocks):
         return msgspec.UNSET
-    return Answer("".join(block.text for block in blocks), Usage(model=response.model))
+    return Answer("".join(block.text for block in blocks), Usage(model=reply.model))
 
 
 # ---- the sealed state
@@ -301,6 +299,9 @@ class StateBoundary:
     async def __call__(
         self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
     ) -> HandlerResult:
+        from mcp.shared.exceptions import MCPError
+        from mcp_types.methods import is_input_required
+
         if (ctx.params or {}).get("requestState") is None:
             result = await call_next(ctx)
             return (

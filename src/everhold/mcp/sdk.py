@@ -7,14 +7,17 @@ Rules
   3. The validators of messages are built with the first message that needs them, and not those of
      all protocol versions at once.
   4. A server on pipes is loaded without the web.
+  5. `types` stands for `mcp_types`, which is loaded with the first use of a name: a client
+     that needs none of them does not wait for it.
 """
 
 from __future__ import annotations
 
 import builtins
+import gc
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.machinery import PathFinder
@@ -22,17 +25,54 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
+from everhold.mcp.protocol import Handler, ProtocolError, complete_result
+
 if TYPE_CHECKING:
+    import mcp_types as types
+    from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
     from mcp.server.lowlevel import Server
+else:
+
+    class _LazyTypes:
+        """The names of `mcp_types`, which is loaded with the first of them."""
+
+        def __getattr__(self, name: str) -> Any:
+            with _defer_pydantic_builds():
+                return getattr(import_module("mcp_types"), name)
+
+    types = _LazyTypes()
+
+__all__ = [
+    "build_server",
+    "get_error_class",
+    "load_sdk",
+    "load_server_class",
+    "pause_garbage_collection",
+    "raise_protocol_errors",
+    "types",
+]
 
 _PACKAGES: Final = ("mcp", "mcp.server")
 _SERVER: Final = "mcp.server.lowlevel.server"
 _lock: Final = threading.RLock()
 
 
+@contextmanager
+def pause_garbage_collection() -> Iterator[None]:
+    """Imports without garbage collection, which takes a fifth of the start. Later
+    collections leave out what was imported.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def load_sdk(*, web: bool) -> None:
     """Load what a server needs, for HTTP (`web`) or for pipes. Loaded modules are kept."""
-    with _defer_pydantic_builds():
+    with pause_garbage_collection(), _defer_pydantic_builds():
         import_module("mcp_types.methods")
         for name in _PACKAGES:
             if name not in sys.modules and (spec := find_spec(name)) is not None:
@@ -48,6 +88,65 @@ def load_server_class(*, web: bool) -> type[Server[Any]]:
     """The library's `Server`. Without `web` it serves pipes only, and loads much faster."""
     found: Any = import_module(_SERVER) if web or _SERVER in sys.modules else _load_without_web()
     kind: type[Server[Any]] = found.Server
+    return kind
+
+
+#: The library's parameters of each method that has a handler.
+_PARAMS: Final = {
+    "tools/list": "PaginatedRequestParams",
+    "tools/call": "CallToolRequestParams",
+    "prompts/list": "PaginatedRequestParams",
+    "prompts/get": "GetPromptRequestParams",
+    "resources/list": "PaginatedRequestParams",
+    "resources/templates/list": "PaginatedRequestParams",
+    "resources/read": "ReadResourceRequestParams",
+    "logging/setLevel": "SetLevelRequestParams",
+}
+
+
+def build_server(
+    handlers: Mapping[str, Handler], *, version: str, title: str, instructions: str, web: bool
+) -> Server[Any]:
+    """A server of the library with these handlers."""
+    load_sdk(web=web)
+    server = load_server_class(web=web)(
+        "everhold", version=version, title=title, instructions=instructions
+    )
+    for method, handler in handlers.items():
+        server.add_request_handler(
+            method, getattr(types, _PARAMS[method]), _make_library_handler(method, handler)
+        )
+    return server
+
+
+def _make_library_handler(method: str, handler: Handler) -> Handler:
+    async def handle(context: Any, params: Any) -> Any:
+        result = await handler(context, params)
+        return (
+            complete_result(method, context.session.protocol_version, result)
+            if isinstance(result, dict)
+            else result
+        )
+
+    return handle
+
+
+async def raise_protocol_errors(
+    ctx: ServerRequestContext[Any, Any], call_next: CallNext
+) -> HandlerResult:
+    """Middleware that turns the errors of our handlers into those of the library."""
+    try:
+        return await call_next(ctx)
+    except ProtocolError as error:
+        from mcp.shared.exceptions import MCPError
+
+        raise MCPError(error.code, str(error), error.data) from None
+
+
+def get_error_class() -> type[Exception]:
+    """The library's `MCPError`; without the library, which then raises nothing, our own."""
+    module = sys.modules.get("mcp.shared.exceptions")
+    kind: type[Exception] = ProtocolError if module is None else module.MCPError
     return kind
 
 

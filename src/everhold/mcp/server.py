@@ -14,11 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-import mcp_types as types
-from mcp.server.context import ServerRequestContext
-from mcp.shared.exceptions import MCPError
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from everhold.archive.archive import get_everhold_version
 from everhold.core.codec import JSON
@@ -31,8 +27,15 @@ from everhold.mcp import (
     render,
     sdk,
 )
+from everhold.mcp.protocol import (
+    INVALID_PARAMS,
+    Handler,
+    ProtocolError,
+    RequestContext,
+    make_text_content,
+)
 from everhold.mcp.runtime_holder import RuntimeHolder
-from everhold.mcp.tasks import TASK_TOOLS, TaskHandlers, is_task_request
+from everhold.mcp.tasks import EXTENSION, TASK_TOOLS, TaskHandlers, is_task_request
 from everhold.mcp.tool_call import (
     LOG_LEVEL_KEY,
     ProgressObserver,
@@ -49,15 +52,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("everhold")
 
 T = TypeVar("T")
-RequestContext = ServerRequestContext[Any, Any]
-ToolResult = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
-
 #: Tools whose call may ask the person at the client.
 ASKING_TOOLS: Final = frozenset({"run", "answer", "fork", "retry", "ask_person"})
 
 
 class McpFront:
     """Handles the requests of the clients of one server."""
+
+    title: ClassVar[str] = "everhold"
+    instructions: ClassVar[str] = instructions.INSTRUCTIONS
+    #: The extensions that the server offers to clients of protocol 2026-07-28.
+    extensions: ClassVar[tuple[str, ...]] = (EXTENSION,)
 
     def __init__(self, holder: RuntimeHolder, observer: ProgressObserver) -> None:
         self.holder = holder
@@ -66,24 +71,33 @@ class McpFront:
         self._working: set[asyncio.Future[Any]] = set()
         self.tasks = TaskHandlers(holder, render=self._render_result, finish=self._finish)
 
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each method."""
+        return {
+            "tools/list": self.tools,
+            "tools/call": self.call,
+            "prompts/list": self.prompts,
+            "prompts/get": self.prompt,
+            "resources/list": self.resources,
+            "resources/templates/list": self.templates,
+            "resources/read": self.resource,
+            "logging/setLevel": self.log_level,
+        }
+
     def server(self, *, web: bool = True) -> Server[Any]:
         """The server object of the library. Without `web`, it serves pipes only."""
-        server = sdk.load_server_class(web=web)(
-            "everhold",
+        server = sdk.build_server(
+            self.handlers,
             version=get_everhold_version(),
-            title="everhold",
-            instructions=instructions.INSTRUCTIONS,
-            on_list_tools=self.tools,
-            on_list_prompts=self.prompts,
-            on_get_prompt=self.prompt,
-            on_list_resources=self.resources,
-            on_list_resource_templates=self.templates,
-            on_read_resource=self.resource,
+            title=self.title,
+            instructions=self.instructions,
+            web=web,
         )
-        server.add_request_handler("tools/call", types.CallToolRequestParams, self.call)
-        server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self.log_level)
-        server.middleware.append(multi_round.StateBoundary(lambda: self.holder.database))
-        self.tasks.mount(server)
+        if self.extensions:
+            server.middleware.append(multi_round.StateBoundary(lambda: self.holder.database))
+            self.tasks.mount(server)
+        server.middleware.append(sdk.raise_protocol_errors)
         return server
 
     async def open(self) -> None:
@@ -102,18 +116,16 @@ class McpFront:
 
     # ---- tools
 
-    async def tools(self, context: RequestContext, params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_describe_tool(tool) for tool in TOOLS])
+    async def tools(self, context: RequestContext, params: Any) -> dict[str, Any]:
+        return {"tools": [_describe_tool(tool) for tool in TOOLS]}
 
-    async def call(
-        self, context: RequestContext, params: types.CallToolRequestParams
-    ) -> ToolResult:
+    async def call(self, context: RequestContext, params: Any) -> Any:
+        """The result of a tool, or the library's object that asks the client for input."""
         tool = BY_NAME.get(params.name)
         if tool is None:
             names = ", ".join(BY_NAME)
-            raise MCPError(
-                code=types.INVALID_PARAMS,
-                message=f"Unknown tool: {params.name!r}; the tools are {names}",
+            raise ProtocolError(
+                INVALID_PARAMS, f"Unknown tool: {params.name!r}; the tools are {names}"
             )
         try:
             return await self._finish(self._run_tool(context, tool, params))
@@ -135,9 +147,7 @@ class McpFront:
         if not task.cancelled():
             task.exception()  # marks it as retrieved: the caller has it already, or has left
 
-    async def _run_tool(
-        self, context: RequestContext, tool: ServerTool, params: types.CallToolRequestParams
-    ) -> ToolResult:
+    async def _run_tool(self, context: RequestContext, tool: ServerTool, params: Any) -> Any:
         reply = multi_round.read_round_reply(context, params)
         given = parse_tool_arguments(tool, params.arguments)
         runtime = await self.holder.runtime()
@@ -177,7 +187,7 @@ class McpFront:
                 return
             result.status = (await call.settle(result.status, result.title)).status
 
-    def _render_status(self, result: StatusResult, child: str = "") -> types.CallToolResult:
+    def _render_status(self, result: StatusResult, child: str = "") -> dict[str, Any]:
         shown = render.render_status(
             result.status,
             title=result.title,
@@ -190,98 +200,84 @@ class McpFront:
         )
         return _make_result(shown)
 
-    def _render_result(self, status: Status, title: str) -> types.CallToolResult:
+    def _render_result(self, status: Status, title: str) -> dict[str, Any]:
         return self._render_status(StatusResult(status, title))
 
     # ---- prompts
 
-    async def prompts(self, context: RequestContext, params: Any) -> types.ListPromptsResult:
+    async def prompts(self, context: RequestContext, params: Any) -> dict[str, Any]:
         listed = []
         for name, (
             title,
             description,
             (argument, words, required),
         ) in instructions.list_prompts().items():
-            arguments = [types.PromptArgument(name=argument, description=words, required=required)]
+            arguments = [{"description": words, "name": argument, "required": required}]
             listed.append(
-                types.Prompt(name=name, title=title, description=description, arguments=arguments)
+                {"arguments": arguments, "description": description, "name": name, "title": title}
             )
-        return types.ListPromptsResult(prompts=listed)
+        return {"prompts": listed}
 
-    async def prompt(
-        self, context: RequestContext, params: types.GetPromptRequestParams
-    ) -> types.GetPromptResult:
+    async def prompt(self, context: RequestContext, params: Any) -> dict[str, Any]:
         found = instructions.list_prompts().get(params.name)
         if found is None:
-            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown prompt: {params.name!r}")
+            raise ProtocolError(INVALID_PARAMS, f"Unknown prompt: {params.name!r}")
         given = params.arguments or {}
         argument, _, required = found[2]
         if required and not given.get(argument):
-            raise MCPError(
-                code=types.INVALID_PARAMS, message=f"The prompt {params.name!r} needs {argument!r}"
-            )
-        words = types.TextContent(type="text", text=instructions.render_prompt(params.name, given))
-        message = types.PromptMessage(role="user", content=words)
-        return types.GetPromptResult(description=found[1], messages=[message])
+            raise ProtocolError(INVALID_PARAMS, f"The prompt {params.name!r} needs {argument!r}")
+        content = make_text_content(instructions.render_prompt(params.name, given))
+        return {"description": found[1], "messages": [{"content": content, "role": "user"}]}
 
     # ---- resources
 
-    async def resources(self, context: RequestContext, params: Any) -> types.ListResourcesResult:
-        guide = types.Resource(
-            uri=instructions.GUIDE,
-            name="guide",
-            title="How to write a program in Lua",
-            description="One page: read it before you give code to the tool `run`.",
-            mime_type="text/markdown",
-        )
-        return types.ListResourcesResult(resources=[guide])
+    async def resources(self, context: RequestContext, params: Any) -> dict[str, Any]:
+        guide = {
+            "description": "One page: read it before you give code to the tool `run`.",
+            "mimeType": "text/markdown",
+            "name": "guide",
+            "title": "How to write a program in Lua",
+            "uri": instructions.GUIDE,
+        }
+        return {"resources": [guide]}
 
-    async def templates(
-        self, context: RequestContext, params: Any
-    ) -> types.ListResourceTemplatesResult:
-        return types.ListResourceTemplatesResult(resource_templates=[])
+    async def templates(self, context: RequestContext, params: Any) -> dict[str, Any]:
+        return {"resourceTemplates": []}
 
-    async def resource(
-        self, context: RequestContext, params: types.ReadResourceRequestParams
-    ) -> types.ReadResourceResult:
-        if str(params.uri) != instructions.GUIDE:
-            raise MCPError(
-                code=types.INVALID_PARAMS,
-                message=f"Resource not found: {params.uri}",
-                data={"uri": str(params.uri)},
-            )
-        page = types.TextResourceContents(
-            uri=instructions.GUIDE, mime_type="text/markdown", text=instructions.load_guide()
-        )
-        return types.ReadResourceResult(contents=[page])
+    async def resource(self, context: RequestContext, params: Any) -> dict[str, Any]:
+        uri = str(params.uri)
+        if uri != instructions.GUIDE:
+            raise ProtocolError(INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
+        page = {"mimeType": "text/markdown", "text": instructions.load_guide(), "uri": uri}
+        return {"contents": [page]}
 
     # ---- logs
 
-    async def log_level(
-        self, context: RequestContext, params: types.SetLevelRequestParams
-    ) -> types.EmptyResult:
+    async def log_level(self, context: RequestContext, params: Any) -> dict[str, Any]:
         context.session._connection.state[LOG_LEVEL_KEY] = params.level
-        return types.EmptyResult()
+        return {}
 
 
-def _describe_tool(tool: ServerTool) -> types.Tool:
-    hints = types.ToolAnnotations(
-        title=tool.title,
-        read_only_hint=tool.reads,
-        destructive_hint=tool.destroys,
-        idempotent_hint=tool.repeats,
-        open_world_hint=tool.world,
-    )
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=build_input_schema(tool.takes),
-        output_schema=STATUS_SCHEMA if tool.status else {"type": "object"},
-        annotations=hints,
-    )
+def _describe_tool(tool: ServerTool) -> dict[str, Any]:
+    return {
+        "annotations": {
+            "destructiveHint": tool.destroys,
+            "idempotentHint": tool.repeats,
+            "openWorldHint": tool.world,
+            "readOnlyHint": tool.reads,
+            "title": tool.title,
+        },
+        "description": tool.description,
+        "inputSchema": build_input_schema(tool.takes),
+        "name": tool.name,
+        "outputSchema": STATUS_SCHEMA if tool.status else {"type": "object"},
+        "title": tool.title,
+    }
 
 
-def _make_result(shown: dict[str, JSON], *, failed: bool = False) -> types.CallToolResult:
-    words = types.TextContent(type="text", text=render.render_text(shown))
-    return types.CallToolResult(content=[words], structured_content=shown, is_error=failed)
+def _make_result(shown: dict[str, JSON], *, failed: bool = False) -> dict[str, Any]:
+    return {
+        "content": [make_text_content(render.render_text(shown))],
+        "isError": failed,
+        "structuredContent": shown,
+    }

@@ -22,18 +22,18 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import IO, Final, Self
-
-import anyio
-import mcp_types as types
-from mcp.shared.message import SessionMessage
+from typing import IO, TYPE_CHECKING, Final, Self
 
 from everhold.mcp import DEFAULT_PROFILE, make_front
 from everhold.mcp.json_rpc import UnreadableMessage, parse_rpc_message
+from everhold.mcp.sdk import types
 from everhold.mcp.server import McpFront
 from everhold.mcp.stdout import take_client_descriptors
 from everhold.models import AnswererSpec
 from everhold.ports.program import set_signals_handled
+
+if TYPE_CHECKING:
+    from mcp.shared.message import SessionMessage
 
 #: Bytes of one message.
 MAX_MESSAGE_BYTES: Final = 64_000_000
@@ -136,13 +136,16 @@ class IncomingStream(_Stream):
         return cls(reader.readline, pending, outgoing, lost)
 
     async def receive(self) -> SessionMessage | Exception:
+        from anyio import EndOfStream
+        from mcp.shared.message import SessionMessage
+
         try:
             line = await self._line()
         except ValueError:  # the line is longer than the limit
             return await self._refused(_too_long())
         if not line:
             await self._pending.wait_until_answered()
-            raise anyio.EndOfStream
+            raise EndOfStream
         try:
             message = parse_rpc_message(line)
         except UnreadableMessage as error:
@@ -154,13 +157,14 @@ class IncomingStream(_Stream):
 
     async def _refused(self, error: UnreadableMessage) -> SessionMessage | Exception:
         """Answer a line that is not a message. A reply is returned as an error, not answered."""
+        from anyio import BrokenResourceError
+        from mcp.shared.message import SessionMessage
+
         if error.may_reply and not (error.is_reply and error.error.id is not None):
             self._lost()
         if error.is_reply:
             return SessionMessage(error.error)
-        with suppress(
-            anyio.BrokenResourceError
-        ):  # the client has gone: the end of the input follows
+        with suppress(BrokenResourceError):  # the client has gone: the end of the input follows
             await self._outgoing.send(SessionMessage(error.error))
         return error
 
@@ -168,9 +172,11 @@ class IncomingStream(_Stream):
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
+        from anyio import EndOfStream
+
         try:
             return await self.receive()
-        except anyio.EndOfStream:
+        except EndOfStream:
             raise StopAsyncIteration from None
 
 
@@ -203,7 +209,9 @@ class OutgoingStream(_Stream):
         try:
             await self._write(_line(item.message))
         except OSError as error:  # the client has gone
-            raise anyio.BrokenResourceError from error
+            from anyio import BrokenResourceError
+
+            raise BrokenResourceError from error
         finally:
             self._pending.note_outgoing(item.message)
 

@@ -22,18 +22,22 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import mcp_types as types
 import msgspec
-from mcp.server.context import ServerRequestContext
-from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 
 from everhold.core.codec import JSON
 from everhold.core.query import MODEL_KINDS
 from everhold.core.status import Finished, OpenQuery, Paused, Raised, Running, Status, Stopped
 from everhold.errors import BadRequest, EverholdError, Poison, StateError, UsageError, WorkerFailed
 from everhold.mcp import elicitation, multi_round, render
+from everhold.mcp.protocol import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    ProtocolError,
+    RequestContext,
+)
 from everhold.mcp.runtime_holder import RuntimeHolder
+from everhold.mcp.sdk import types
 from everhold.mcp.tool_call import find_asking_child
 from everhold.ports.store import SessionRecord
 from everhold.runtime import Runtime
@@ -41,9 +45,9 @@ from everhold.runtime import Runtime
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
-log = logging.getLogger("everhold")
+    from everhold.mcp.task_params import TaskParams, TaskUpdateParams
 
-RequestContext = ServerRequestContext[Any, Any]
+log = logging.getLogger("everhold")
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 #: Tools whose sessions are tasks to clients that know tasks.
@@ -52,18 +56,6 @@ TASK_TOOLS: Final = frozenset({"run", "fork"})
 POLL_MS: Final = 1000
 #: Codes of sessions that failed because everhold could not run them.
 INTERNAL_FAILURE_CODES: Final = frozenset({Poison.code, WorkerFailed.code})
-
-
-class TaskParams(types.RequestParams):
-    """The task of a request."""
-
-    task_id: str
-
-
-class TaskUpdateParams(TaskParams):
-    """Answers to questions of a task. Each is read by the kind of its question."""
-
-    input_responses: dict[str, Any]
 
 
 def has_task_support(context: RequestContext) -> bool:
@@ -83,10 +75,10 @@ def is_task_request(context: RequestContext, holder: RuntimeHolder) -> bool:
     return has_task_support(context) and (multi_round.has_sampling(context) or not holder.parked)
 
 
-def make_missing_error() -> MCPError:
+def make_missing_error() -> ProtocolError:
     """The error for a client that has not declared the extension."""
     needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
-    return MCPError(
+    return ProtocolError(
         types.MISSING_REQUIRED_CLIENT_CAPABILITY, f"the client has not declared {EXTENSION}", needed
     )
 
@@ -102,7 +94,7 @@ class TaskHandlers:
         self,
         holder: RuntimeHolder,
         *,
-        render: Callable[[Status, str], types.CallToolResult],
+        render: Callable[[Status, str], dict[str, Any]],
         finish: Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]],
     ) -> None:
         self._holder = holder
@@ -110,7 +102,9 @@ class TaskHandlers:
         self._finish = finish
 
     def mount(self, server: Server[Any]) -> None:
-        """Add the extension to a server."""
+        """Add the extension to a server of the library."""
+        from everhold.mcp.task_params import TaskParams, TaskUpdateParams
+
         server.extensions[EXTENSION] = {}
         server.add_request_handler("tasks/get", TaskParams, self.get)
         server.add_request_handler("tasks/update", TaskUpdateParams, self.update)
@@ -180,13 +174,13 @@ class TaskHandlers:
             failed = isinstance(outcome, Raised)
             if isinstance(outcome, Raised) and outcome.kind in INTERNAL_FAILURE_CODES:
                 error = {
-                    "code": types.INTERNAL_ERROR,
+                    "code": INTERNAL_ERROR,
                     "message": outcome.error,
                     "data": {"code": outcome.kind},
                 }
                 return {"status": "failed", "statusMessage": outcome.error, "error": error}
-            result = self._render(status, title).model_copy(update={"is_error": failed})
-            return {"status": "completed", "result": _dump_model(result)}
+            result = {**self._render(status, title), "isError": failed, "resultType": "complete"}
+            return {"status": "completed", "result": result}
         if not asked:
             return {
                 "status": "working",
@@ -214,14 +208,16 @@ async def _open(runtime: Runtime, status: Status) -> dict[str, OpenQuery]:
 
 
 def _check_request(context: RequestContext, params: TaskParams) -> None:
-    """Raise `MCPError` for an undeclared extension, or a header that names another task."""
+    """Raise `ProtocolError` for an undeclared extension, or a header that names another task."""
     if not elicitation.has_multi_round(context):
-        raise MCPError(types.METHOD_NOT_FOUND, "Method not found", context.method)
+        raise ProtocolError(METHOD_NOT_FOUND, "Method not found", context.method)
     if not has_task_support(context):
         raise make_missing_error()
+    from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
+
     headers = getattr(context.request, "headers", None)  # a pipe has none
     if headers is not None and decode_header_value(headers.get(MCP_NAME_HEADER)) != params.task_id:
-        raise MCPError(
+        raise ProtocolError(
             types.HEADER_MISMATCH,
             f"the header {MCP_NAME_HEADER} does not name the task of the request",
         )
@@ -234,12 +230,10 @@ def _protocol_errors(holder: RuntimeHolder) -> Iterator[None]:
         yield
     except EverholdError as error:
         shown = render.render_error(error, holder.option)
-        code = (
-            types.INVALID_PARAMS
-            if isinstance(error, UsageError | StateError)
-            else types.INTERNAL_ERROR
-        )
-        raise MCPError(code, str(error), {"code": shown["code"], "hint": shown["hint"]}) from None
+        code = INVALID_PARAMS if isinstance(error, UsageError | StateError) else INTERNAL_ERROR
+        raise ProtocolError(
+            code, str(error), {"code": shown["code"], "hint": shown["hint"]}
+        ) from None
 
 
 # ---- answers

@@ -15,10 +15,7 @@ import re
 from collections.abc import Awaitable, Sequence
 from typing import Any, Final, TypeVar
 
-import mcp_types as types
 import msgspec
-from mcp.server.connection import allowed_log_levels
-from mcp.server.context import ServerRequestContext
 
 from everhold.core.codec import JSON
 from everhold.core.observer import Observer
@@ -29,12 +26,17 @@ from everhold.core.usage import TokenCost
 from everhold.engine.journal_reader import JournalReader
 from everhold.errors import StateError, UsageError
 from everhold.mcp import elicitation, multi_round, render
+from everhold.mcp.protocol import (
+    LOG_LEVELS,
+    Notification,
+    RequestContext,
+    list_deliverable_levels,
+)
 from everhold.mcp.runtime_holder import RuntimeHolder
 from everhold.ports.store import Store
 from everhold.runtime import Runtime
 
 T = TypeVar("T")
-RequestContext = ServerRequestContext[Any, Any]
 
 #: Seconds that a call waits without `wait`.
 DEFAULT_WAIT_SECONDS: Final = 30.0
@@ -205,16 +207,6 @@ async def find_asking_child(runtime: Runtime, status: Status) -> str:
 
 # ---- progress
 
-LOG_LEVELS: Final = (
-    "debug",
-    "info",
-    "notice",
-    "warning",
-    "error",
-    "critical",
-    "alert",
-    "emergency",
-)
 _NAMES: Final = {"warn": "warning", "fatal": "critical", "trace": "debug"}
 #: The key of a connection's state for the log level that the client requested.
 LOG_LEVEL_KEY: Final = "everhold.log_level"
@@ -306,7 +298,7 @@ def wants_log(context: RequestContext) -> bool:
 
 
 def _list_log_levels(context: RequestContext) -> frozenset[str]:
-    allowed = allowed_log_levels(context.session.protocol_version, context.meta)
+    allowed = list_deliverable_levels(context.session.protocol_version, context.meta)
     wanted = context.session._connection.state.get(LOG_LEVEL_KEY, "info")
     return frozenset(level for level in LOG_LEVELS[LOG_LEVELS.index(wanted) :] if level in allowed)
 
@@ -314,11 +306,9 @@ def _list_log_levels(context: RequestContext) -> frozenset[str]:
 async def _send_log(context: RequestContext, entries: Sequence[LogEntry]) -> None:
     wanted = _list_log_levels(context) if entries else frozenset()
     for entry in entries:
-        level: Any = _NAMES.get(entry.level, entry.level)
+        level = _NAMES.get(entry.level, entry.level)
         level = level if level in LOG_LEVELS else "info"
         if level in wanted:
-            params = types.LoggingMessageNotificationParams(
-                level=level, logger=entry.source, data=entry.message
-            )
-            message = types.LoggingMessageNotification(params=params)
+            params = {"level": level, "logger": entry.source, "data": entry.message}
+            message = Notification("notifications/message", params)
             await context.session.send_notification(message, related_request_id=context.request_id)

@@ -16,9 +16,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-import mcp_types as types
 import msgspec
-from mcp.shared.exceptions import MCPError
 from msgspec import Meta
 
 from everhold.core.codec import JSON
@@ -26,6 +24,7 @@ from everhold.core.status import Accepted, Finished, Paused, Raised, Returned, S
 from everhold.errors import BadRequest, EverholdError
 from everhold.mcp import render, tool_schema
 from everhold.mcp.algocline.query_ids import QueryNames
+from everhold.mcp.protocol import INVALID_PARAMS, ProtocolError
 from everhold.wire import dump_wire_json, query_json
 
 _PROJECT = (
@@ -58,38 +57,34 @@ _LENIENT: Final = ("responses", "usage", "opts", "filter", "fields")
 
 
 def parse_alc_arguments(tool: AlcTool, arguments: dict[str, Any] | None) -> Any:
-    """The arguments of a call as the tool's struct; raises `MCPError` if they do not fit."""
+    """The arguments of a call as the tool's struct; raises `ProtocolError` if they do not fit."""
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
     try:
         tool_schema.refuse_huge(tool.name, given)
     except BadRequest as error:
-        raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
+        raise ProtocolError(INVALID_PARAMS, str(error)) from None
     for name in _LENIENT:
         if isinstance(given.get(name), str):
             given[name] = tool_schema.parse_json_leniently(given[name])
     try:
         return msgspec.convert(given, tool.takes)
     except msgspec.ValidationError as error:
-        raise MCPError(
-            code=types.INVALID_PARAMS, message=f"failed to deserialize parameters: {error}"
-        ) from None
+        raise ProtocolError(INVALID_PARAMS, f"failed to deserialize parameters: {error}") from None
 
 
-def describe_alc_tool(tool: AlcTool) -> types.Tool:
-    hints: dict[str, Any] = {
-        "read_only_hint": tool.reads,
-        "destructive_hint": tool.destroys,
-        "idempotent_hint": tool.repeats,
-        "open_world_hint": tool.world,
+def describe_alc_tool(tool: AlcTool) -> dict[str, Any]:
+    hints = {
+        "destructiveHint": tool.destroys,
+        "idempotentHint": tool.repeats,
+        "openWorldHint": tool.world,
+        "readOnlyHint": tool.reads,
     }
-    return types.Tool(
-        name=tool.name,
-        description=tool.description,
-        input_schema=tool_schema.build_input_schema(tool.takes),
-        annotations=types.ToolAnnotations(
-            **{name: hint for name, hint in hints.items() if hint is not None}
-        ),
-    )
+    return {
+        "annotations": {name: hint for name, hint in hints.items() if hint is not None},
+        "description": tool.description,
+        "inputSchema": tool_schema.build_input_schema(tool.takes),
+        "name": tool.name,
+    }
 
 
 # ---- results

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from typing import Any, Final, NoReturn
 
-import mcp_types as types
 import msgspec
-from mcp.shared.exceptions import MCPError
 
 from everhold.errors import EverholdError
 from everhold.mcp.algocline import alc_wire, transcripts
 from everhold.mcp.algocline.alc_wire import AlcRefused
+from everhold.mcp.protocol import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
 from everhold.mcp.runtime_holder import RuntimeHolder
 from everhold.packages.lua import folder, paths, scaffold
 from everhold.packages.lua.meta import read_package_meta
@@ -68,18 +67,21 @@ TEMPLATES: Final = (
 )
 
 
-def list_resources() -> list[types.Resource]:
+def list_resources() -> list[dict[str, Any]]:
     return [
-        types.Resource(
-            uri=f"alc://types/{name}", name=name, description=words, mime_type=LUA_MIME_TYPE
-        )
+        {
+            "description": words,
+            "mimeType": LUA_MIME_TYPE,
+            "name": name,
+            "uri": f"alc://types/{name}",
+        }
         for name, words in RESOURCES
     ]
 
 
-def list_resource_templates() -> list[types.ResourceTemplate]:
+def list_resource_templates() -> list[dict[str, Any]]:
     return [
-        types.ResourceTemplate(uri_template=uri, name=name, description=words, mime_type=mime)
+        {"description": words, "mimeType": mime, "name": name, "uriTemplate": uri}
         for uri, name, words, mime in TEMPLATES
     ]
 
@@ -91,7 +93,7 @@ class AlcResources:
         self._holder = holder
 
     async def read(self, uri: str) -> tuple[str, str]:
-        """The text at an address and its MIME type; raises `MCPError`."""
+        """The text at an address and its MIME type; raises `ProtocolError`."""
         service, parts, query = _parse_address(uri)
         try:
             match service, parts:
@@ -125,8 +127,8 @@ class AlcResources:
                     _read_parameters(uri, query, {})
                     _raise_not_available(uri)
         except (EverholdError, AlcRefused) as error:
-            raise MCPError(
-                code=types.INTERNAL_ERROR, message=str(error), data={"uri": uri, "code": error.code}
+            raise ProtocolError(
+                INTERNAL_ERROR, str(error), {"uri": uri, "code": error.code}
             ) from None
         _raise_not_found(uri)
 
@@ -227,15 +229,13 @@ def _check_name(kind: str, name: str, uri: str) -> None:
 
 
 def _refuse(words: str) -> NoReturn:
-    raise MCPError(code=types.INVALID_PARAMS, message=words)
+    raise ProtocolError(INVALID_PARAMS, words)
 
 
 def _raise_not_found(uri: str) -> NoReturn:
-    raise MCPError(code=NOT_FOUND, message=f"resource not found: {uri}", data={"uri": uri})
+    raise ProtocolError(NOT_FOUND, f"resource not found: {uri}", {"uri": uri})
 
 
 def _raise_not_available(uri: str) -> NoReturn:
     words = f"{uri} cannot be read: scenarios and evaluations come with a later version"
-    raise MCPError(
-        code=types.INTERNAL_ERROR, message=words, data={"uri": uri, "code": "comes_later"}
-    )
+    raise ProtocolError(INTERNAL_ERROR, words, {"uri": uri, "code": "comes_later"})

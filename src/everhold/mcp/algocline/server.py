@@ -6,14 +6,9 @@ It has no prompts, and its results have no structured content.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, ClassVar, Final
 
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
-
-from everhold.archive.archive import get_everhold_version
 from everhold.errors import EverholdError
-from everhold.mcp import sdk
 from everhold.mcp.algocline import alc_wire, resource
 from everhold.mcp.algocline.alc_wire import (
     AlcRefused,
@@ -23,13 +18,17 @@ from everhold.mcp.algocline.alc_wire import (
 )
 from everhold.mcp.algocline.package_tools import PACKAGE_TOOLS, is_package_verb, run_package_verb
 from everhold.mcp.algocline.session_tools import SESSION_TOOLS, AlcToolHandlers, ReportedSteps
+from everhold.mcp.protocol import (
+    INVALID_PARAMS,
+    Handler,
+    ProtocolError,
+    RequestContext,
+    make_text_content,
+)
 from everhold.mcp.runtime_holder import RuntimeHolder
-from everhold.mcp.server import McpFront, RequestContext
+from everhold.mcp.server import McpFront
 from everhold.mcp.tool_call import ProgressObserver
 from everhold.packages.lua.paths import list_unheeded_variables
-
-if TYPE_CHECKING:
-    from mcp.server.lowlevel import Server
 
 log = logging.getLogger("everhold")
 
@@ -53,6 +52,10 @@ BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 class AlcFront(McpFront):
     """Handles the requests of the clients of a server with this profile."""
 
+    title: ClassVar[str] = "everhold, as algocline"
+    instructions: ClassVar[str] = INSTRUCTIONS
+    extensions: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, holder: RuntimeHolder, observer: ProgressObserver) -> None:
         super().__init__(holder, observer)
         self._reported = ReportedSteps()
@@ -63,30 +66,25 @@ class AlcFront(McpFront):
             log.warning("%s", words)
         await super().open()
 
-    def server(self, *, web: bool = True) -> Server[Any]:
-        return sdk.load_server_class(web=web)(
-            "everhold",
-            version=get_everhold_version(),
-            title="everhold, as algocline",
-            instructions=INSTRUCTIONS,
-            on_list_tools=self.tools,
-            on_call_tool=self.call,
-            on_list_resources=self.resources,
-            on_list_resource_templates=self.templates,
-            on_read_resource=self.resource,
-        )
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        return {
+            "tools/list": self.tools,
+            "tools/call": self.call,
+            "resources/list": self.resources,
+            "resources/templates/list": self.templates,
+            "resources/read": self.resource,
+        }
 
     # ---- tools
 
-    async def tools(self, context: RequestContext, params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[describe_alc_tool(tool) for tool in TOOLS])
+    async def tools(self, context: RequestContext, params: Any) -> dict[str, Any]:
+        return {"tools": [describe_alc_tool(tool) for tool in TOOLS]}
 
-    async def call(
-        self, context: RequestContext, params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
+    async def call(self, context: RequestContext, params: Any) -> dict[str, Any]:
         tool = BY_NAME.get(params.name)
         if tool is None:
-            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name!r}")
+            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name!r}")
         given = parse_alc_arguments(tool, params.arguments)
         # read now, because other calls may report later steps meanwhile
         heard = self._reported.of(getattr(given, "session_id", None) or "")
@@ -101,7 +99,7 @@ class AlcFront(McpFront):
             return _refused(AlcRefused(f"{type(error).__name__}: {error}"[:2000], "internal"))
         for session_id, step in reported.items():  # the call was not cancelled: the client gets it
             self._reported.note(session_id, step)
-        return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
+        return {"content": [make_text_content(text)], "isError": False}
 
     async def _run_alc_tool(
         self, context: RequestContext, tool: AlcTool, given: Any, heard: int
@@ -116,27 +114,19 @@ class AlcFront(McpFront):
 
     # ---- resources
 
-    async def resources(self, context: RequestContext, params: Any) -> types.ListResourcesResult:
-        return types.ListResourcesResult(resources=resource.list_resources())
+    async def resources(self, context: RequestContext, params: Any) -> dict[str, Any]:
+        return {"resources": resource.list_resources()}
 
-    async def templates(
-        self, context: RequestContext, params: Any
-    ) -> types.ListResourceTemplatesResult:
-        return types.ListResourceTemplatesResult(
-            resource_templates=resource.list_resource_templates()
-        )
+    async def templates(self, context: RequestContext, params: Any) -> dict[str, Any]:
+        return {"resourceTemplates": resource.list_resource_templates()}
 
-    async def resource(
-        self, context: RequestContext, params: types.ReadResourceRequestParams
-    ) -> types.ReadResourceResult:
+    async def resource(self, context: RequestContext, params: Any) -> dict[str, Any]:
         uri = str(params.uri)
         text, mime = await self._resources.read(uri)
-        page = types.TextResourceContents(uri=uri, mime_type=mime, text=text)
-        return types.ReadResourceResult(contents=[page])
+        return {"contents": [{"mimeType": mime, "text": text, "uri": uri}]}
 
 
-def _refused(error: AlcRefused) -> types.CallToolResult:
+def _refused(error: AlcRefused) -> dict[str, Any]:
     """A refusal as plain text. Its code and hint are in `_meta`."""
     meta = {"everhold/code": error.code} | ({"everhold/hint": error.hint} if error.hint else {})
-    words = types.TextContent(type="text", text=str(error))
-    return types.CallToolResult(content=[words], is_error=True, _meta=meta)
+    return {"_meta": meta, "content": [make_text_content(str(error))], "isError": True}

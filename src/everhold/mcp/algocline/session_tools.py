@@ -44,8 +44,9 @@ from everhold.mcp.algocline.query_ids import (
     read_query_names,
     read_query_names_at,
 )
+from everhold.mcp.protocol import RequestContext
 from everhold.mcp.runtime_holder import MAX_CODE_BYTES, RuntimeHolder
-from everhold.mcp.tool_call import DEFAULT_WAIT_SECONDS, ProgressObserver, RequestContext, ToolCall
+from everhold.mcp.tool_call import DEFAULT_WAIT_SECONDS, ProgressObserver, ToolCall
 from everhold.packages.lua import folder, paths
 from everhold.packages.lua.listing import get_everhold_packages
 from everhold.packages.lua.project import PackageRoots, find_package_roots
