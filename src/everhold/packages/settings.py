@@ -37,7 +37,7 @@ from everhold.core.schema import fits_type
 from everhold.errors import BadSetting, StoreUnavailable
 from everhold.packages.find import make_ref_absolute
 from everhold.packages.lua.folder import PackageFolders
-from everhold.programs.lua.search_path import SearchRoot
+from everhold.programs.lua.search_path import SCENARIOS_ROOT, SearchRoot
 from everhold.stores.address import (
     MALFORMED,
     SUFFIXES,
@@ -98,7 +98,7 @@ class Settings(msgspec.Struct, frozen=True):
 
         Raises `BadPackageFile` for an unreadable alc.lock or alc.local.toml of the project.
         """
-        from everhold.packages.lua.paths import is_strict
+        from everhold.packages.lua.paths import get_alc_home, is_strict
         from everhold.packages.lua.project import find_package_roots
 
         found = find_package_roots(start=self.start)
@@ -108,8 +108,11 @@ class Settings(msgspec.Struct, frozen=True):
             for folder in (*self.packages_path, self.root / PACKAGES_FOLDER)
         ]
         ours = SearchRoot(get_data_folder() / PACKAGES_FOLDER, strict=strict)
+        # the last one: a package of that name, in any folder, comes before it
+        scenarios = SearchRoot(get_alc_home().scenarios, SCENARIOS_ROOT, strict)
         return PackageFolders(
-            (*found.pinned, *here, *found.path), tuple(dict.fromkeys((found.home, ours)))
+            (*found.pinned, *here, *found.path),
+            tuple(dict.fromkeys((found.home, ours, scenarios))),
         )
 
     @property

@@ -129,6 +129,7 @@ def test_a_package_finds_others_where_the_settings_say(here, install):
         f"debate={own / 'debate'}",
         str(here / "packages"),
         str(own),
+        f"scenarios={get_data_folder() / 'scenarios'}",
     )
 
 

@@ -401,8 +401,8 @@ def test_no_data_folder_for_a_database_elsewhere(here):
 
 
 def test_folders_of_packages_start_from_the_file(toml, here, monkeypatch, away_from_home):
-    """Those of the setting come first, then packages/ beside the file, then the user's; none of
-    them need exist.
+    """Those of the setting come first, then packages/ beside the file, then the user's, then the
+    scenarios; none of them need exist.
     """
     toml("packages_path = ['lua', '~/more', '/opt/lua']")
     (here / "deep").mkdir()
@@ -412,7 +412,8 @@ def test_folders_of_packages_start_from_the_file(toml, here, monkeypatch, away_f
 
     own, installed = folders.plain
     assert own == [f"{here}/lua", f"{away_from_home}/more", "/opt/lua", f"{here}/packages"]
-    assert installed == [str(get_data_folder() / "packages")]
+    ours = get_data_folder()
+    assert installed == [f"{ours}/packages", f"scenarios={ours}/scenarios"]
 
 
 def test_every_setting_is_in_the_reference():

@@ -348,7 +348,3 @@ function alc.pipe(strategies, ctx, opts)
   end
   return ctx
 end
-
-function alc.eval()
-  error("alc.eval comes with a later version of everhold; until then run the cases with alc.parallel or alc.pipe", 2)
-end

@@ -22,6 +22,19 @@ local function searched(name)
   return loader, where
 end
 
+-- A package evalframe of the user's own expects that its host has set this global.
+local function provide_std()
+  local alc = kit.alc
+  local function no_files(path)
+    error(format("'%s' cannot be read: programs have no files", kit.tostring(path)), 2)
+  end
+  env.std = {
+    json = { encode = alc.json_encode, decode = alc.json_decode },
+    fs = { read = no_files, is_file = function() return false end },
+    time = { now = alc.time },
+  }
+end
+
 local function done(guard)
   loading[guard.name] = nil
 end
@@ -38,6 +51,9 @@ local function require(name)
     loader, where = searched(name)
   end
   loading[name] = true
+  if name == "evalframe" and rawget(env, "std") == nil then
+    provide_std()
+  end
   local guard <close> = kit.setmetatable({ name = name }, { __close = done })
   local value = loader(name, where)
   if value ~= nil then

@@ -13,7 +13,8 @@ Rules
   3. A package in a folder may be a symbolic link, because the folder's owner made it. Inside a
      package no link may lead out, so a package cannot contain links to other files. With `!` the
      package itself must not be such a link either.
-  4. Files are read again when they have changed, in a live run and on replay: the file on disk is
+  4. `evalframe` is a module of everhold itself, unless a root has a package of that name.
+  5. Files are read again when they have changed, in a live run and on replay: the file on disk is
      the program, as for Python. Programs see names relative to the root, never absolute paths.
 """
 
@@ -174,6 +175,10 @@ _MAX_CACHED_SOURCES = 256
 _MAX_CACHED_SOURCE_BYTES = 64 * 2**10
 _sources: dict[tuple[str, str], tuple[FileFingerprint, LuaSource]] = {}
 
+#: Modules that come with everhold, and the name of the root that holds scenarios.
+_OWN_MODULES: Final = "evalframe"
+SCENARIOS_ROOT: Final = "scenarios"
+
 _MODULE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+([./][A-Za-z0-9_-]+)*")
 
 
@@ -193,7 +198,7 @@ def find_lua_module(
     Raises `PermissionError` if `allowed` is given and refuses the module's package.
     """
     if _MODULE_NAME.fullmatch(name) is None:
-        return None
+        return _find_scenario(name, roots) if name.endswith(".lua") else None
     name = name.replace("/", ".")  # require("a/b") is common too
     for root in map(SearchRoot.of, roots):
         for place in root.places(name):
@@ -205,6 +210,25 @@ def find_lua_module(
                 return load_lua_source(place.file, place.title)
         if root.ends(name):
             return None
+    return _find_own_module(name)
+
+
+def _find_own_module(name: str) -> LuaSource | None:
+    if name.partition(".")[0] != _OWN_MODULES:
+        return None
+    root = SearchRoot(Path(__file__).parent / _OWN_MODULES, _OWN_MODULES)
+    for place in root.places(name):
+        if place.file.is_file():
+            return load_lua_source(place.file, place.title)
+    return None
+
+
+def _find_scenario(path: str, roots: tuple[str, ...]) -> LuaSource | None:
+    """A file in a folder of scenarios by its full path, which users pass to `alc.eval`."""
+    folder, _, file = path.rpartition("/")
+    for root in map(SearchRoot.of, roots):
+        if root.name == SCENARIOS_ROOT and folder and os.path.realpath(folder) == str(root.folder):
+            return find_lua_module(f"{SCENARIOS_ROOT}.{file.removesuffix('.lua')}", (str(root),))
     return None
 
 

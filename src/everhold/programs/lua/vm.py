@@ -36,7 +36,7 @@ _FULL: Final = (None, b"failed", b"not enough memory", b"")
 _OWN: Final = frozenset({b"part", b"where"})  # requests of the sandbox itself
 _BAD: Final = frozenset({b"failed", b"overtime"})
 _AT_THE_END: Final = ("json", "json_decode", "tostring", "pairs", "failure")
-_LIBRARY: Final = ("text", "alc_math", "layer1", "cards")
+_LIBRARY: Final = ("text", "alc_math", "layer1", "cards", "eval")
 #: Names that the parts of the sandbox add to `alc`.
 _LAYER0: Final = {
     "layer0": (

@@ -372,10 +372,6 @@ def test_a_package_that_is_not_there():
     assert "alc.pipe: failed to load strategy 'nowhere': module 'nowhere' not found" in found
 
 
-def test_eval_comes_later():
-    assert "alc.eval comes with a later version of everhold" in Library().error("alc.eval({}, 'x')")
-
-
 def test_the_key_of_a_cached_answer():
     """Prompt, system text and tokens with a zero byte between: the fingerprint that others compute
     too.
