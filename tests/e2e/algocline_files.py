@@ -118,7 +118,7 @@ LOGS = [
             }
         ),
     ),
-    Row("alc_log_view", {"limit": -1}, Forbidden(PARAMS, "Expected `int` >= 0")),
+    Row("alc_log_view", {"limit": -1}, Forbidden(PARAMS, "expected `int` >= 0")),
     Row(
         "alc_log_view",
         {"session_id": "s-185f00aa11bb22cc-0123456789abcdef", "max_chars": 970},
@@ -390,6 +390,7 @@ PACKAGES = [
             {
                 "installed": [],
                 "updated": ["fresh"],
+                "cards_installed": [],
                 "mode": "local_collection",
                 "types_path": ...,
                 "alc_shapes_types_path": ...,
@@ -583,7 +584,7 @@ PACKAGES = [
     Row(
         "alc_pkg_remove",
         {"name": "none", "scope": "global"},
-        Refused("Package 'none' not found in global manifest ({home}/installed.json)"),
+        Refused("Package 'none' not found in {home}/installed.json"),
     ),
     Row(
         "alc_pkg_remove",
@@ -624,7 +625,6 @@ PACKAGES = [
                 "removed": "gone",
                 "scope": "global",
                 "installed_json": "{home}/installed.json",
-                "deleted": ...,
             }
         ),
     ),
@@ -634,11 +634,15 @@ PACKAGES = [
         Refused(
             "Package 'none' not found in any scope:\n"
             "  project: Package 'none' not found in alc.lock at {project}/alc.lock\n"
-            "  global: Package 'none' not found in global manifest ({home}/installed.json)"
+            "  global: Package 'none' not found in {home}/installed.json"
         ),
     ),
-    Row("alc_update", {"project_root": 5}, Forbidden(PARAMS, "Expected `str | null`")),
-    Row("alc_card_get", {"card_id": "x"}, Forbidden(PARAMS, "Unknown tool: 'alc_card_get'")),
+    Row(
+        "alc_update",
+        {"project_root": 5},
+        Forbidden(PARAMS, "invalid type: `project_root` is an integer, expected a string"),
+    ),
+    Row("alc_card_get", {"card_id": "x"}, Forbidden(PARAMS, "tool not found: 'alc_card_get'")),
 ]
 
 #: Address, and the type and the text (or a part of it), or the error that comes.
@@ -656,8 +660,7 @@ RESOURCES = [
     (
         "alc://packages/careful/meta",
         PLAIN,
-        '{"category":"vote","description":"Three voices, one'
-        ' verdict.","name":"careful","version":"0.3.1"}',
+        '{"active":true,"category":"vote","description":"Three voices, one verdict.",',
     ),
     ("alc://packages/none/meta", -32002, "resource not found: alc://packages/none/meta"),
     (

@@ -144,10 +144,10 @@ ALL = (
 
 
 def test_the_server_says_what_it_has(house):
-    """Nineteen tools with their hints, two resources, seven templates; no prompts."""
+    """Nineteen tools with their hints, two resources, seven templates, and a list of no prompts."""
     wire = house.serve()
     assert wire.hello["capabilities"].keys() >= {"tools", "resources"}
-    assert "prompts" not in wire.hello["capabilities"]
+    assert wire.ask("prompts/list")["result"]["prompts"] == []
     tools = {tool["name"]: tool for tool in wire.ask("tools/list")["result"]["tools"]}
     assert sorted(tools) == sorted(f"alc_{name}" for name in ALL)
     hints = {name: tool["annotations"] for name, tool in tools.items()}
@@ -167,6 +167,38 @@ def test_the_server_says_what_it_has(house):
     assert tools["alc_continue"]["inputSchema"]["required"] == ["session_id"]
     assert len(wire.ask("resources/list")["result"]["resources"]) == 2
     assert len(wire.ask("resources/templates/list")["result"]["resourceTemplates"]) == 7
+    wire.close()
+
+
+def test_what_a_person_cancelled_is_told_to_who_answers_it(house):
+    """alc_continue returns the status "cancelled", as often as it is called; it is not an error."""
+    wire = house.serve()
+    session = wire.json("alc_run", code="return alc.llm('x')")["session_id"]
+    house.everhold("cancel", session, "--reason", "enough")
+    told = wire.json("alc_continue", session_id=session, response="4")
+    assert (told.keys(), told["status"]) == ({"status", "stats"}, "cancelled")
+    several = [{"query_id": "q-0", "response": "4"}]
+    assert wire.json("alc_continue", session_id=session, responses=several) == told
+    wire.close()
+
+
+def test_removing_by_a_tool_deletes_no_file(house):
+    """Neither of the user's packages nor of the project's: only records go."""
+    wire = house.serve()
+    wire.json("alc_init")
+    made = wire.json("alc_pkg_scaffold", name="mine", target_dir=str(house.base / "src"))
+    folder = str(house.base / "src" / "mine")
+    assert made["path"] == f"{folder}/init.lua"
+    for _ in range(2):  # the second time it is there, and listed in the same way
+        assert wire.json("alc_pkg_install", url=folder)["installed"] == ["mine"]
+    kept = house.home / "packages" / "mine"
+    told = wire.json("alc_pkg_remove", name="mine", scope="all")
+    assert (told["project_removed"], told["global_removed"]) == (True, True)
+    assert (kept / "init.lua").is_file()
+    assert "mine" not in json.loads((house.home / "installed.json").read_text())["packages"]
+    wire.json("alc_pkg_install", url=folder)
+    assert wire.json("alc_pkg_remove", name="mine", scope="global")["kept"] == str(kept)
+    assert (kept / "init.lua").is_file()
     wire.close()
 
 
@@ -526,7 +558,7 @@ def test_advice_finds_what_a_project_needs_under_its_own_name(house):
         main.write_text(main.read_text().replace('version = "1.0"', 'version = "2.0"'))
     committed(source / "far-source")
     told = wire.json("alc_pkg_install", url=str(source / "fixed-source"), name="fixed")
-    assert told["updated"] == ["fixed"]
+    assert (told["installed"], told["replaced"]) == (["fixed"], ["fixed"])
     for name, version in (("near", "1.0"), ("fixed", "1.0"), ("far", "1.0"), ("cot", "9.9")):
         assert wire.json("alc_advice", strategy=name, task="t")["result"] == f"{version} whole"
     wire.close()
@@ -578,7 +610,7 @@ def test_variables_are_heeded(house):
     assert info["log_dir"] == {"resolved": str(logs), "source": "ALC_LOG_DIR"}
     assert info["search_paths"] == [
         {"path": str(house.project / "packages"), "source": "settings"},
-        {"path": str(more), "source": "env"},
+        {"path": str(more), "source": "ALC_PACKAGES_PATH"},
         {"path": str(house.home / "packages"), "source": "default"},
         {"path": str(house.user / "data" / "everhold" / "packages"), "source": "everhold"},
     ]

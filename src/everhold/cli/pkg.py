@@ -137,7 +137,8 @@ def diagnose_pkg(name: str | None, project: str | None, as_json: bool) -> int:
 
 
 def _print_problem(one: dict[str, Any]) -> None:
-    missing = ", ".join(one.get("missing_subs") or one.get("missing") or [])
+    modules = [f"{one['name']}.{module}" for module in one.get("missing_subs", ())]
+    missing = ", ".join(modules or one.get("missing", ()))
     click.secho(
         strip_controls(f"✗ {one['name']}: {one.get('reason') or f'missing: {missing}'}"), fg="red"
     )
@@ -413,7 +414,7 @@ def install_pkg(
         limit=limit,
         accept=accept,
     )
-    here = [*told["installed"], *told.get("updated", [])]
+    here = list(dict.fromkeys([*told["installed"], *told.get("updated", [])]))
     if not as_json:
         _print_installed(told)
     told["trusted"] = _trust_installed(here, trust, may_ask=not as_json)
@@ -448,6 +449,9 @@ def _print_installed(told: dict[str, Any]) -> None:
         "cards_installed": "cards",
         "scenarios_installed": "scenarios",
     }
+    before = told.get("replaced", [])  # a single package is listed as installed in both cases
+    told = told | {"installed": [name for name in told["installed"] if name not in before]}
+    told["updated"] = [*before, *told.get("updated", [])]
     for key, word in words.items():
         if told.get(key):
             click.echo(strip_controls(f"{word}: {', '.join(told[key])}"))

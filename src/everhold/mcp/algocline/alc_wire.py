@@ -13,6 +13,7 @@ Rules
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -69,7 +70,32 @@ def parse_alc_arguments(tool: AlcTool, arguments: dict[str, Any] | None) -> Any:
     try:
         return msgspec.convert(given, tool.takes)
     except msgspec.ValidationError as error:
-        raise ProtocolError(INVALID_PARAMS, f"failed to deserialize parameters: {error}") from None
+        raise ProtocolError(INVALID_PARAMS, describe_bad_arguments(str(error))) from None
+
+
+_KINDS: Final = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "a boolean",
+    "array": "an array",
+    "object": "an object",
+    "null": "null",
+}
+
+
+def describe_bad_arguments(found: str) -> str:
+    """What msgspec found wrong with arguments, with the fragments that clients look for."""
+    words, _, place = found.partition(" - at `$.")
+    name = place.removesuffix("`")
+    if wrong := re.fullmatch(r"Expected `(.+?)(?: \| null)?`, got `(.+)`", words):
+        wanted, given = (_KINDS.get(kind, kind) for kind in wrong.groups())
+        words = f"invalid type: `{name}` is {given}, expected {wanted}"
+    elif missing := re.fullmatch(r"Object missing required field `(.+)`", words):
+        words = f"missing field `{missing[1]}`" + (f" in `{name}`" if name else "")
+    elif name:
+        words = f"invalid value: `{name}`: {words[0].lower()}{words[1:]}"
+    return f"failed to deserialize parameters: {words}"
 
 
 def describe_alc_tool(tool: AlcTool) -> dict[str, Any]:
@@ -168,6 +194,8 @@ def rename_query_ids(snapshot: dict[str, Any], names: QueryNames, pauses: int) -
     ):
         if "query_id" in part:
             part["query_id"] = names[part["query_id"]]
+        if part.get("response", ...) is None:
+            part["response_tokens"] = 0
     return snapshot
 
 

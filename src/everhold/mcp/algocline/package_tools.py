@@ -82,7 +82,7 @@ class RemovePackageArgs(msgspec.Struct):
     version: Annotated[str | None, Meta(description="Only this version.")] = None
     scope: Annotated[
         str | None,
-        Meta(description="project (default), global (the packages of this user) or all."),
+        Meta(description="project (default), global (installed packages of this user) or all."),
     ] = None
 
 
@@ -142,7 +142,8 @@ PACKAGE_TOOLS: Final = (
     ),
     AlcTool(
         "alc_pkg_remove",
-        "Remove a package from the project, from this user, or from both.",
+        "Remove a package from the files of the project, from the list of installed packages, or"
+        " from both. No folder is deleted.",
         RemovePackageArgs,
         destroys=True,
     ),
@@ -201,7 +202,11 @@ def _link(given: LinkPackageArgs) -> dict[str, JSON]:
 def _remove(given: RemovePackageArgs) -> dict[str, JSON]:
     scope = given.scope or "project"
     return packages.remove(
-        given.name, scope=scope, version=given.version, project=given.project_root
+        given.name,
+        scope=scope,
+        version=given.version,
+        project=given.project_root,
+        keep_files=True,  # a model calls this; only its user deletes files
     )
 
 

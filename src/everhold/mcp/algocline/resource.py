@@ -15,9 +15,11 @@ import msgspec
 from everhold.errors import EverholdError
 from everhold.mcp.algocline import alc_wire, transcripts
 from everhold.mcp.algocline.alc_wire import AlcRefused
+from everhold.mcp.algocline.package_tools import list_settings_folders
 from everhold.mcp.protocol import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
 from everhold.mcp.runtime_holder import RuntimeHolder
 from everhold.packages.lua import folder, paths, scaffold
+from everhold.packages.lua.listing import list_packages
 from everhold.packages.lua.meta import read_package_meta
 from everhold.ports.store import Store
 
@@ -145,9 +147,13 @@ class AlcResources:
         if found is None or found.main is None:
             _raise_not_found(uri)
         if what == "meta":
-            return alc_wire.dump_compact(
-                {**msgspec.to_builtins(read_package_meta(found.main)), "name": name}
-            ), JSON_MIME_TYPE
+            rows = list_packages(
+                filter={"name": name, "active": True}, verbose="full", more=list_settings_folders()
+            )["packages"]
+            shown = {**msgspec.to_builtins(read_package_meta(found.main)), "name": name}
+            for row in rows:
+                shown |= {key: value for key, value in row.items() if key != "meta"}
+            return alc_wire.dump_compact(shown), JSON_MIME_TYPE
         try:
             return found.main.read_text(encoding="utf-8"), LUA_MIME_TYPE
         except (OSError, UnicodeDecodeError) as error:

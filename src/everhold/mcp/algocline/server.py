@@ -1,6 +1,6 @@
 """Tools and resources of one server of this profile.
 
-It has no prompts, and its results have no structured content.
+It has no prompts (the list of them is empty), and its results have no structured content.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class AlcFront(McpFront):
             "resources/list": self.resources,
             "resources/templates/list": self.templates,
             "resources/read": self.resource,
+            "prompts/list": self.prompts,
         }
 
     # ---- tools
@@ -84,7 +85,7 @@ class AlcFront(McpFront):
     async def call(self, context: RequestContext, params: Any) -> dict[str, Any]:
         tool = BY_NAME.get(params.name)
         if tool is None:
-            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {params.name!r}")
+            raise ProtocolError(INVALID_PARAMS, f"tool not found: {params.name!r}")
         given = parse_alc_arguments(tool, params.arguments)
         # read now, because other calls may report later steps meanwhile
         heard = self._reported.of(getattr(given, "session_id", None) or "")
@@ -124,6 +125,11 @@ class AlcFront(McpFront):
         uri = str(params.uri)
         text, mime = await self._resources.read(uri)
         return {"contents": [{"mimeType": mime, "text": text, "uri": uri}]}
+
+    # ---- prompts
+
+    async def prompts(self, context: RequestContext, params: Any) -> dict[str, Any]:
+        return {"prompts": []}
 
 
 def _refused(error: AlcRefused) -> dict[str, Any]:

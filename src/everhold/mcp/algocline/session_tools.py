@@ -11,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -385,6 +386,8 @@ class AlcToolHandlers:
             known = read_query_names(record)
         if (record.head.ended or self._heard < 0) and is_repeated(known, responses):
             return await self._settle(await self._runtime.status(session_id), seen=record.head.n)
+        if record.head.state == SessionState.CANCELLED:  # by a person: its client should know
+            return await self._settle(await self._runtime.status(session_id), seen=record.head.n)
         if record.head.ended:
             raise UnknownSession(session_id)
         taken = match_answers(
@@ -519,12 +522,15 @@ def list_search_paths(found: PackageRoots) -> list[JSON]:
     rows = [
         *((root.folder, "project") for root in found.pinned),
         *list_settings_folders(),
-        *((root.folder, "env") for root in found.path),
+        *((root.folder, "ALC_PACKAGES_PATH") for root in found.path),
         (found.home.folder, "default"),
     ]
     if get_everhold_packages()[0] != found.home.folder:
         rows.append(get_everhold_packages())
-    return [{"path": str(path), "source": source} for path, source in rows]
+    first: dict[Path, str] = {}
+    for path, source in rows:
+        first.setdefault(path, source)
+    return [{"path": str(path), "source": source} for path, source in first.items()]
 
 
 def _roots(project: str | None) -> PackageRoots:

@@ -99,7 +99,10 @@ def repair(name: str | None = None, project: str | Path | None = None) -> dict[s
         if not one.kind:
             report["skipped"].append(one.plain() | {"reason": "healthy"})
         elif act is None:
-            report["unrepairable"].append(one.plain("kind", "reason", "suggestion"))
+            row = one.plain("kind", "reason", "suggestion")
+            if isinstance(one.source, FolderSource):
+                row["reason"] = f"{one.reason}; its source is missing too: {one.source.path}"
+            report["unrepairable"].append(row)
         else:
             try:
                 act()
@@ -156,7 +159,12 @@ def _installed(name: str, folder: Path, source: PackageSource) -> PackageFinding
     if missing := tuple(_missing(name, folder)):
         advice = _suggestion(name, source)
         return PackageFinding(
-            name, "incomplete_pkg", _incomplete(missing), advice, missing=missing, source=source
+            name,
+            "incomplete_pkg",
+            _incomplete(name, missing),
+            advice,
+            missing=missing,
+            source=source,
         )
     return PackageFinding(name)
 
@@ -172,9 +180,12 @@ def _dangling(name: str, link: Path) -> PackageFinding:
 
 
 def _missing(name: str, folder: Path) -> Iterator[str]:
-    """The modules of its own that a package's files require and that do not exist."""
+    """The modules of its own that a package's files require and that do not exist.
+
+    They are named without the package.
+    """
     if not is_package(folder):
-        yield name
+        yield "init"
         return
     wanted = re.compile(
         rf"""\brequire\b\s*+(?:\(\s*+)?["']{re.escape(name)}\.([A-Za-z0-9_.-]+)["']"""
@@ -189,7 +200,7 @@ def _missing(name: str, folder: Path) -> Iterator[str]:
             not inside.with_name(f"{inside.name}.lua").is_file()
             and not (inside / INIT_FILE).is_file()
         ):
-            yield f"{name}.{module}"
+            yield module
 
 
 def _text(file: Path) -> str:
@@ -241,17 +252,19 @@ def _used(name: str, folder: Path, scope: str, file: str) -> PackageFinding:
         return PackageFinding(name, "path_missing", f"path missing: {folder}", advice, scope)
     if missing := tuple(_missing(name, folder)):
         return PackageFinding(
-            name, "incomplete_pkg", _incomplete(missing), advice, scope, missing=missing
+            name, "incomplete_pkg", _incomplete(name, missing), advice, scope, missing=missing
         )
     return PackageFinding(name)
 
 
-def _incomplete(missing: tuple[str, ...]) -> str:
-    return f"required files missing: {', '.join(missing)}"
+def _incomplete(name: str, missing: tuple[str, ...]) -> str:
+    return f"required files missing: {', '.join(f'{name}.{module}' for module in missing)}"
 
 
 def _suggestion(name: str, source: PackageSource) -> str:
     match source:
+        case FolderSource(path=path) if not _is_offered(name, Path(path)):
+            return f"alc_pkg_install <path-or-url>: {path} has no package '{name}'"
         case FolderSource() | GitSource():
             return f'alc_pkg_install("{source.shown}")'
         case BundledSource():

@@ -9,7 +9,7 @@ Rules
   4. In a project, packages are also added to alc.toml and alc.lock. These files are checked before
      anything is installed.
   5. Removing deletes the installed copy and its record. It keeps the source, and copies that
-     projects pin, unless their version is named.
+     projects pin, unless their version is named. With `keep_files` it deletes only records.
 
 A collection may also bring cards and scenarios. Existing files stay.
 
@@ -252,13 +252,35 @@ def _is_replaceable(entry: Any, offer: FetchedFolder, is_alone: bool) -> bool:
     )
 
 
+#: Keys that the result for a collection has also if they are empty.
+_ALWAYS_REPORTED: Final = {
+    "local_collection": ("updated", "cards_installed"),
+    "collection": (
+        "skipped",
+        "skipped_symlinks",
+        "cards_installed",
+        "scenarios_installed",
+        "scenarios_failures",
+    ),
+}
+
+
 def _report(offer: FetchedFolder, done: _Done) -> dict[str, Any]:
-    kind = "single" if is_package(offer.folder) else "collection"
-    report: dict[str, Any] = {
-        "installed": done.installed,
-        "mode": f"local_{kind}" if offer.is_local else kind,
-    }
-    for key in ("updated", "skipped", "skipped_symlinks", "left_out"):
+    """The result of an installation, without cards and scenarios; the keys are algocline's.
+
+    A single package is always listed as installed; `replaced` says that it was there before.
+    """
+    is_single = is_package(offer.folder)
+    kind = "single" if is_single else "collection"
+    mode = f"local_{kind}" if offer.is_local else kind
+    report: dict[str, Any] = {"installed": done.here if is_single else done.installed, "mode": mode}
+    for key in _ALWAYS_REPORTED.get(mode, ()):
+        report[key] = []
+    if is_single and done.updated:
+        report["replaced"] = done.updated
+    elif done.updated:
+        report["updated"] = done.updated
+    for key in ("skipped", "skipped_symlinks", "left_out"):
         if found := getattr(done, key):
             report[key] = found
     if isinstance(offer.source, GitSource):
@@ -380,7 +402,9 @@ def _link_variants(places: dict[str, Path], given: str | Path | None) -> dict[st
         known = project.variants()
         fresh = {name: folder for name, folder in places.items() if name not in known}
         project.add_variants({name: str(folder) for name, folder in fresh.items()})
-    return {**_report_links(fresh), "alc_local_toml": str(project.local)}
+    # entries of the user stay as they are; the targets say which folder each name means now
+    report = _report_links(places | {name: known[name] for name in places if name in known})
+    return {**report, "linked": sorted(fresh), "alc_local_toml": str(project.local)}
 
 
 def _report_links(places: dict[str, Path]) -> dict[str, Any]:
@@ -401,16 +425,20 @@ def remove(
     project: str | Path | None = None,
     version: str | None = None,
     scope: str = "project",
+    keep_files: bool = False,
 ) -> dict[str, Any]:
-    """Remove a package, or only one version of it: its entry in alc.lock, or its pinned copy."""
+    """Remove a package, or only one version of it: its entry in alc.lock, or its pinned copy.
+
+    With `keep_files`, no folder is deleted, and `version` counts for the project only.
+    """
     if scope not in REMOVE_SCOPES:
         raise BadPackage(f"invalid scope '{scope}': expected one of project, global, all")
     check_package_name(name)
     if scope == "all":
-        return _from_all(name, project, version)
-    return (
-        _from_project(name, project, version) if scope == "project" else _from_home(name, version)
-    )
+        return _from_all(name, project, version, keep_files)
+    if scope == "project":
+        return _from_project(name, project, version)
+    return _forget_in_home(name) if keep_files else _from_home(name, version)
 
 
 def _from_project(name: str, given: str | Path | None, version: str | None) -> dict[str, Any]:
@@ -452,12 +480,8 @@ def _from_home(name: str, version: str | None) -> dict[str, Any]:
                 raise BadPackage(
                     f"Package '{name}' has no copy of version {version} in {at.packages}"
                 )
-        elif name not in changes.packages:
-            hint = f"everhold pkg unlink {name}" if folder.is_symlink() else ""
-            raise BadPackage(
-                f"Package '{name}' not found in global manifest ({at.installed})", hint
-            )
         else:
+            _check_recorded(name, changes, at)
             remove_package_folder(folder)
             changes.drop(name)
     return {
@@ -468,11 +492,34 @@ def _from_home(name: str, version: str | None) -> dict[str, Any]:
     }
 
 
-def _from_all(name: str, given: str | Path | None, version: str | None) -> dict[str, Any]:
+def _forget_in_home(name: str) -> dict[str, Any]:
+    """Remove the record of a package; its folder stays, and is still found."""
+    at = get_alc_home()
+    with change_installed(at) as changes:
+        _check_recorded(name, changes, at)
+        changes.drop(name)
+    folder = at.packages / name
+    return {
+        "removed": name,
+        "scope": "global",
+        "installed_json": str(at.installed),
+        **({"kept": str(folder)} if folder.exists() else {}),
+    }
+
+
+def _check_recorded(name: str, changes: InstalledChanges, at: AlcHome) -> None:
+    if name not in changes.packages:
+        hint = f"everhold pkg unlink {name}" if (at.packages / name).is_symlink() else ""
+        raise BadPackage(f"Package '{name}' not found in {at.installed}", hint)
+
+
+def _from_all(
+    name: str, given: str | Path | None, version: str | None, keep_files: bool
+) -> dict[str, Any]:
     notes: list[str | None] = []
     for scope in ("project", "global"):
         try:
-            remove(name, project=given, version=version, scope=scope)
+            remove(name, project=given, version=version, scope=scope, keep_files=keep_files)
             notes.append(None)
         except BadPackage as error:
             notes.append(str(error))

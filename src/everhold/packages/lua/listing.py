@@ -152,7 +152,7 @@ def list_packages(
     paths: dict[Path, str] = {}
     for path, source in (
         *more,
-        *((path, "env") for path in read_packages_path()),
+        *((path, "ALC_PACKAGES_PATH") for path in read_packages_path()),
         (at.packages, "default"),
         get_everhold_packages(),
     ):
@@ -282,9 +282,10 @@ def _dates(entry: InstalledPackage) -> Row:
         "updated_at": entry.updated_at,
         "install_source": entry.source.shown,
     }
-    return {key: value for key, value in dates.items() if value} | {
-        "source_type": get_source_type(entry.source)
-    }
+    kind = get_source_type(entry.source)
+    if isinstance(entry.source, FolderSource):
+        kind += f" (from: {entry.source.path})"
+    return {key: value for key, value in dates.items() if value} | {"source_type": kind}
 
 
 def _row(name: str, scope: str, folder: Path, where: str) -> Row:

@@ -109,6 +109,7 @@ function alc.llm_json(prompt, opts)
   if found then
     return found, raw
   end
+  alc.log("warn", "alc.llm_json: the answer is not JSON; asking for a repair")
   opts = options("llm_json", opts)
   opts.system = REPAIR
   raw = alc.llm(
@@ -120,7 +121,11 @@ function alc.llm_json(prompt, opts)
     }, "\n\n"),
     opts
   )
-  return alc.json_extract(raw), raw
+  found = alc.json_extract(raw)
+  if not found then
+    alc.log("warn", "alc.llm_json: the repaired answer is not JSON either")
+  end
+  return found, raw
 end
 
 -- One batch for all items; the answers have the order of the items.

@@ -84,7 +84,7 @@ def test_a_package_with_files_missing_is_got_again_at_its_commit(
     (home.packages / "flow" / "step.lua").unlink()
     found = doctor("flow")["incomplete_pkg"]
     assert [(one["name"], one["kind"], one["missing_subs"]) for one in found] == [
-        ("flow", "incomplete_pkg", ["flow.step"])
+        ("flow", "incomplete_pkg", ["step"])
     ]
     assert len(repair("flow")["repaired"]) == 1
     assert (home.packages / "flow" / "step.lua").is_file()
@@ -96,7 +96,7 @@ def test_an_init_that_is_gone_is_a_part_that_is_missing(
 ) -> None:
     install(str(package(tmp_path / "src" / "debate")))
     (home.packages / "debate" / "init.lua").unlink()
-    assert doctor()["incomplete_pkg"][0]["missing_subs"] == ["debate"]
+    assert doctor()["incomplete_pkg"][0]["missing_subs"] == ["init"]
     assert len(repair()["repaired"]) == 1
 
 
@@ -196,9 +196,9 @@ def test_whatever_can_be_found_is_looked_at(
         (one["name"], one.get("scope"), one["missing_subs"]) for one in doctor()["incomplete_pkg"]
     ]
     assert found == [
-        ("hand", None, ["hand.gone"]),
-        ("near", "project", ["near.gone"]),
-        ("hand", "variant", ["hand.gone"]),
+        ("hand", None, ["gone"]),
+        ("near", "project", ["gone"]),
+        ("hand", "variant", ["gone"]),
     ]
     assert [one["name"] for one in repair()["unrepairable"]] == ["hand", "near", "hand"]
 

@@ -111,7 +111,12 @@ def test_installing_again_updates(repository: Path, home: AlcHome, nowhere: Path
     (repository / "judge.lua").unlink()
     commit = committed(repository)
     done = told(install(f"file://{repository}"))
-    assert done == {"installed": [], "updated": ["debate"], "mode": "single", "rev": commit}
+    assert done == {
+        "installed": ["debate"],
+        "replaced": ["debate"],
+        "mode": "single",
+        "rev": commit,
+    }
     assert load_installed(home)["debate"].version == "2.0"
     assert not (home.packages / "debate" / "judge.lua").exists()
 
@@ -124,7 +129,7 @@ def test_a_package_that_came_from_elsewhere_is_replaced_by_force_alone(
     with pytest.raises(BadPackage, match="Package 'debate' already exists"):
         install(f"file://{repository}")
     assert "mine" in (home.packages / "debate" / "init.lua").read_text()
-    assert install(f"file://{repository}", force=True)["updated"] == ["debate"]
+    assert install(f"file://{repository}", force=True)["replaced"] == ["debate"]
 
 
 @pytest.mark.process
@@ -142,8 +147,11 @@ def test_a_collection_brings_all_its_packages(several: Path, home: AlcHome, nowh
         "installed": ["one", "two"],
         "mode": "collection",
         "rev": git(several, "rev-parse", "HEAD"),
+        "skipped": [],
+        "skipped_symlinks": [],
         "cards_installed": ["c1"],
         "scenarios_installed": ["easy"],
+        "scenarios_failures": [],
     }
     assert (home.packages / "one" / "helper.lua").is_file()
     assert sorted(os.listdir(home.cards / "one")) == ["c1.samples.jsonl", "c1.toml"]
@@ -286,8 +294,8 @@ def test_a_folder_is_copied_and_again(tmp_path: Path, home: AlcHome, nowhere: Pa
     (folder / ".git").mkdir()
     assert told(install(str(folder))) == {"installed": ["debate"], "mode": "local_single"}
     assert told(install(str(folder))) == {
-        "installed": [],
-        "updated": ["debate"],
+        "installed": ["debate"],
+        "replaced": ["debate"],
         "mode": "local_single",
     }
     assert load_installed(home)["debate"].source == FolderSource(str(folder))

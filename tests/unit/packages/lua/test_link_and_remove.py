@@ -71,7 +71,8 @@ def test_a_variant_is_of_one_project_and_one_machine(
         "alc_local_toml": str(project.local),
     }
     assert project.local.read_text() == f'[packages.debate]\npath = "{folder}"\n'
-    assert link(package(tmp_path / "other" / "debate"), scope="variant")["linked"] == []
+    again = link(package(tmp_path / "other" / "debate"), scope="variant")
+    assert (again["linked"], again["targets"]) == ([], {"debate": str(folder)})
     assert project.variants() == {"debate": folder}
     assert not home.packages.exists()
 
@@ -141,6 +142,24 @@ def test_what_was_installed_is_deleted_and_what_it_came_from_stays(
     assert (list(home.packages.iterdir()), load_installed(home), folder.is_dir()) == ([], {}, True)
 
 
+def test_what_was_installed_stays_on_disk_with_keep_files(
+    tmp_path: Path, home: AlcHome, nowhere: Path
+) -> None:
+    """As the tools of the algocline profile call it: a model deletes nothing, not even a copy."""
+    install(str(package(tmp_path / "src" / "debate")))
+    package(home.pinned("debate", "2"))
+    assert remove("debate", scope="global", version="2", keep_files=True) == {
+        "removed": "debate",
+        "scope": "global",
+        "installed_json": str(home.installed),
+        "kept": str(home.packages / "debate"),
+    }
+    assert load_installed(home) == {}
+    assert sorted(path.name for path in home.packages.iterdir()) == ["debate", "debate@2"]
+    with pytest.raises(BadPackage, match="Package 'debate' not found in any scope"):
+        remove("debate", scope="all", keep_files=True)
+
+
 def test_an_entry_without_a_folder_can_be_removed(
     tmp_path: Path, home: AlcHome, nowhere: Path
 ) -> None:
@@ -153,7 +172,7 @@ def test_an_entry_without_a_folder_can_be_removed(
 
 def test_a_folder_that_nobody_installed_is_not_deleted(home: AlcHome, nowhere: Path) -> None:
     package(home.packages / "mine")
-    with pytest.raises(BadPackage, match="Package 'mine' not found in global manifest"):
+    with pytest.raises(BadPackage, match=r"Package 'mine' not found in .*installed\.json"):
         remove("mine", scope="global")
     assert (home.packages / "mine" / "init.lua").is_file()
 

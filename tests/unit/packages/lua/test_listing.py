@@ -53,7 +53,7 @@ def test_everything_that_is_known_of_one(tmp_path: Path, home: AlcHome, nowhere:
     assert row["meta"] == {"name": "debate", "version": "1.2", "description": "Says much."}
     assert (row["install_source"], row["source_type"], row["source"]) == (
         str(folder),
-        "path",
+        f"path (from: {folder})",
         str(home.packages),
     )
     assert row["installed_at"] == row["updated_at"] != ""

@@ -169,6 +169,7 @@ def test_llm_json_repairs_once():
     assert "what is a?" in repair
     assert "a is one" in repair
     assert (opts["max_tokens"], opts["system"] != "s") == (7, True)
+    assert [level for level, _ in library.logged] == ["warn"]
 
 
 def test_llm_json_gives_up():
@@ -176,6 +177,9 @@ def test_llm_json_gives_up():
     library.answers = lambda prompt: f"no {len(library.prompts)}"
     assert library.run("return alc.llm_json('p')") == [None, "no 2"]
     assert len(library.prompts) == 2
+    assert [(level, words[:13]) for level, words in library.logged] == [
+        ("warn", "alc.llm_json:")
+    ] * 2
 
 
 def test_parallel():
