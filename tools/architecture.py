@@ -21,6 +21,7 @@ PURPOSES: Final = {
     "agents": "conversations, turns, tools, plugins",
     "archive": "export, import, check, gc, verify",
     "schedules": "schedules and triggers",
+    "evals": "evals: programs measured on cases, and compared",
     "notify": "notifications by command and webhook",
     "movers": "who moves sessions, and when: local, workers",
     "packages": "where programs, packages and settings are found",

@@ -18,6 +18,7 @@ TWINS = {
     "BlockingPlugin": ("agents/plugin_operations.py", "PluginHandle"),
     "BlockingSchedules": ("schedules/schedule.py", "Schedules"),
     "BlockingTriggers": ("schedules/trigger.py", "Triggers"),
+    "BlockingEvals": ("evals/evals.py", "Evals"),
     "BlockingNotifications": ("notify/notifications.py", "Notifications"),
     "BlockingArchive": ("archive/archive.py", "Archive"),
     "BlockingEnvelopes": ("agents/envelopes.py", "Envelopes"),

@@ -27,6 +27,7 @@ from everhold.core.budget import Budget
 from everhold.core.observer import Observer
 from everhold.engine.arguments import UNSET
 from everhold.errors import EverholdError, Waiting
+from everhold.evals import Evals
 from everhold.models import AnswererSpec
 from everhold.movers import Workers
 from everhold.notify import Notifications, Notifier
@@ -169,6 +170,10 @@ class BlockingTriggers(Bridge, of=Triggers):
     """`Triggers` for code that is not async."""
 
 
+class BlockingEvals(Bridge, of=Evals):
+    """`Evals` for code that is not async."""
+
+
 class BlockingNotifications(Bridge, of=Notifications):
     """`Notifications` for code that is not async."""
 
@@ -193,6 +198,7 @@ class BlockingRuntime(Bridge, of=Runtime):
         self._thread: _Thread | None = None
         self.schedules = BlockingSchedules(runtime.schedules, self.wait_for)
         self.triggers = BlockingTriggers(runtime.triggers, self.wait_for)
+        self.evals = BlockingEvals(runtime.evals, self.wait_for)
         self.notifications = BlockingNotifications(runtime.notifications, self.wait_for)
         self.archive = BlockingArchive(runtime.archive, self.wait_for)
         self.envelopes = BlockingEnvelopes(runtime.envelopes, self.wait_for)

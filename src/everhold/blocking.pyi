@@ -50,6 +50,11 @@ from everhold.engine.limits import Limits
 from everhold.engine.session_lookup import SessionRef
 from everhold.engine.session_view import Step
 from everhold.engine.usage_report import UsageRow
+from everhold.evals.evals import EvalInfo
+from everhold.evals.evals import EvalProgress
+from everhold.evals.evals import ScenarioRef
+from everhold.evals.report import Comparison
+from everhold.evals.report import EvalReport
 from everhold.models import AnswererSpec
 from everhold.movers.workers import WorkerEvent
 from everhold.notify import Notifier
@@ -57,6 +62,7 @@ from everhold.notify.outbox import OutboxEntry
 from everhold.ports.attachment import Attachment
 from everhold.ports.program import Call
 from everhold.ports.program import Clock
+from everhold.ports.program import Program
 from everhold.ports.store import ProgressCallback
 from everhold.ports.store import ReclaimResult
 from everhold.ports.store import StoreProblem
@@ -358,6 +364,62 @@ class BlockingTriggers:
     def drop(self, id: str) -> None:
         """Drop a handover: its action is not run any more."""
 
+class BlockingEvals:
+    """`Evals` for code that is not async."""
+    def run(
+        self,
+        scenario: ScenarioRef,
+        program: Program[..., Any] | str,
+        *,
+        key: str | None = None,
+        args: Mapping[str, JSON] | None = None,
+        parameter: str = "",
+        output: str = "",
+        concurrency: int = ...,
+        budget: Budget | Mapping[str, int] | None = None,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        again: bool = False,
+        progress: EvalProgress | None = None,
+    ) -> EvalReport:
+        """Run a program on every case of a scenario, and return the report."""
+    def start(
+        self,
+        scenario: ScenarioRef,
+        program: Program[..., Any] | str,
+        *,
+        key: str | None = None,
+        args: Mapping[str, JSON] | None = None,
+        parameter: str = "",
+        output: str = "",
+        concurrency: int = ...,
+        budget: Budget | Mapping[str, int] | None = None,
+        title: str = "",
+        labels: Mapping[str, str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+        again: bool = False,
+    ) -> Status:
+        """Start an eval as `run` does, and return the status of its session without waiting."""
+    def wait(self, eval: SessionRef, *, progress: EvalProgress | None = None) -> EvalReport:
+        """Wait until an eval has ended, and return its report."""
+    def info(self, eval: SessionRef) -> EvalInfo:
+        """One eval as `list` shows it: also one that has not ended."""
+    def show(self, eval: SessionRef) -> EvalReport:
+        """The report of an eval; raises `NotAnEval` if it has not ended."""
+    def compare(self, a: SessionRef, b: SessionRef) -> Comparison:
+        """Compare two evals of one scenario; raises `EvalsDiffer` for others."""
+    def questions(self, eval: SessionRef) -> list[OpenQuery]:
+        """The open questions of an eval and of its cases, oldest first."""
+    def list(
+        self,
+        *,
+        scenario: str | None = None,
+        program: str | None = None,
+        state: str | None = None,
+        limit: int = 100,
+    ) -> list[EvalInfo]:
+        """Evals, newest first: of one scenario, program or state, if these are given."""
+
 class BlockingNotifications:
     """`Notifications` for code that is not async."""
     def list(
@@ -499,6 +561,7 @@ class BlockingRuntime:
         """Call an async function with the async runtime, and wait for its result."""
     schedules: BlockingSchedules
     triggers: BlockingTriggers
+    evals: BlockingEvals
     notifications: BlockingNotifications
     archive: BlockingArchive
     envelopes: BlockingEnvelopes

@@ -14,6 +14,8 @@
     │   ├── BadSchedule       UnknownTimezone     UnknownSchedule     UnknownTrigger
     │   ├── EventConflict     UnknownHandover     UnknownInput        InputTooLarge
     │   ├── UnknownExtension  UnknownOperation
+    │   ├── BadScenario       BadGrader           UnknownGrader
+    │   ├── NotAnEval         EvalsDiffer
     │   ├── CodeExecutionUnavailable                  BadSignature        NotAnAgent
     │   ├── NoMaintenance     BrokenEntryPoint    EntryPointConflict  UnsupportedSystem
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
@@ -643,6 +645,65 @@ class CodeExecutionUnavailable(UsageError):
             "Give the agent an executor: Agent(code=[…]). Its executors run:"
             f" {', '.join(languages) or 'nothing'}."
         )
+
+
+class BadScenario(UsageError):
+    """A scenario cannot be read, or cannot be evaluated."""
+
+    code = "bad_scenario"
+
+    def __init__(self, name: str, reason: str, hint: str = "") -> None:
+        super().__init__(f"scenario {name!r}: {reason}")
+        self.name = name
+        self.reason = reason
+        self.hint = hint
+
+
+class BadGrader(UsageError):
+    """A grader of a scenario has settings that cannot work."""
+
+    code = "bad_grader"
+
+    def __init__(self, name: str, reason: str, hint: str = "") -> None:
+        super().__init__(f"grader {name}: {reason}")
+        self.name = name
+        self.reason = reason
+        self.hint = hint
+
+
+class UnknownGrader(UsageError):
+    """No grader has this name."""
+
+    code = "unknown_grader"
+
+    def __init__(self, name: str, near: str, known: list[str]) -> None:
+        super().__init__(f"no grader {name!r}")
+        self.name = name
+        self.hint = f"Did you mean {near!r}?" if near else f"Known graders: {', '.join(known)}."
+
+
+class NotAnEval(UsageError):
+    """The session is not an eval, or its eval has not ended yet."""
+
+    code = "not_an_eval"
+    hint = "List the evals: everhold eval list"
+
+    def __init__(self, session_id: str, reason: str, hint: str = hint) -> None:
+        super().__init__(f"session {session_id!r} {reason}")
+        self.session_id = session_id
+        self.reason = reason
+        self.hint = hint
+
+
+class EvalsDiffer(UsageError):
+    """The two evals did not measure the same thing, so they cannot be compared."""
+
+    code = "evals_differ"
+    hint = "Compare evals of one scenario."
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the evals cannot be compared: {reason}")
+        self.reason = reason
 
 
 class BadSchedule(UsageError):

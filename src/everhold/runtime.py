@@ -4,9 +4,9 @@
         result = await runtime.run(refund(order="7"), key="refund-7")
 
 `open` reads the settings and builds a `Runtime` from store, programs, answerers, engine and mover.
-Its verbs run sessions. It owns `runtime.schedules`, `.triggers`, `.notifications`, `.archive`,
-`.envelopes` and `.workers`. Every verb takes a session by its id, its key or a handle. The blocking
-façade is in `blocking.py`.
+Its verbs run sessions. It owns `runtime.evals`, `.schedules`, `.triggers`, `.notifications`,
+`.archive`, `.envelopes` and `.workers`. Every verb takes a session by its id, its key or a handle.
+The blocking façade is in `blocking.py`.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ from everhold.errors import (
     NotAProgram,
     Waiting,
 )
+from everhold.evals.evals import Evals
 from everhold.models import AnswererSpec, Model
 from everhold.models.registry import make_answerer
 from everhold.movers import Workers
@@ -220,6 +221,7 @@ class Runtime:
         self._conversations = Conversations(self.engine, self.programs, self.start, self.fork)
         self.schedules = Schedules(self.engine, self._actions, dice)
         self.triggers = Triggers(self.engine, self._actions, dice)
+        self.evals = Evals(self.engine, self.programs, self.start)
         self.notifications = Notifications(self.engine, found, tell)
         self.archive = Archive(self.engine, found)
         self.envelopes = Envelopes(self.engine, self.programs, self._birth)

@@ -313,7 +313,7 @@ BROKEN = {
     **{
         f"{name}/__init__.py": ""
         for name in (
-            *("archive", "models", "movers", "notify", "plugins"),
+            *("archive", "evals", "models", "movers", "notify", "plugins"),
             *("ports", "programs", "schedules", "testing"),
         )
     },

@@ -28,6 +28,7 @@ PUBLIC = (
     "everhold.stores",
     "everhold.models",
     "everhold.schedules",
+    "everhold.evals",
     "everhold.notify",
     "everhold.strategies",
     "everhold.packages",

@@ -88,7 +88,15 @@ def twins():
 def test_every_part_of_a_runtime_has_a_blocking_twin():
     runtime = everhold.open("memory://")
     blocking = BlockingRuntime(runtime)
-    for name in ("schedules", "triggers", "notifications", "archive", "envelopes", "workers"):
+    for name in (
+        "evals",
+        "schedules",
+        "triggers",
+        "notifications",
+        "archive",
+        "envelopes",
+        "workers",
+    ):
         part = getattr(blocking, name)
         assert type(part) is Bridge._twins[type(getattr(runtime, name))]
 
