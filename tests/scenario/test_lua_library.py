@@ -31,6 +31,15 @@ NUMBERS = [
     "alc.math.shuffle(alc.math.rng_create(7), {1, 2, 3, 4, 5, 6, 7})",
     "alc.math.rng_int(alc.math.rng_create(-9), -1000000, 1000000)",
 ]
+# One of each kind, so that every part of alc.math is loaded in the sandbox.
+VALUES = [
+    f"alc.math.{text}"
+    for text, _ in {text.partition("(")[0]: (text, 0) for text, _ in numbers.VALUES}.values()
+]
+DRAWS = [
+    f"alc.math.{name}(alc.math.rng_create({seed}){given and ', ' + given})"
+    for name, given, seed, _ in numbers.DRAWS
+]
 LAYER1 = [
     "alc.map({1, 2, 3}, function(x, i) return x * 10 + i end)",
     "alc.reduce({'a', 'b', 'c'}, function(a, x, i) return a .. x .. i end)",
@@ -51,6 +60,8 @@ TABLES = {
         [f"alc.math.{name}({given})" for name in numbers.LISTS for given, _ in numbers.BAD],
     ),
     "numbers": ("", NUMBERS),
+    "values": ("", VALUES),
+    "draws": ("", DRAWS),
     "layer1": ("", LAYER1),
     "where": (cards.FEW, [f"alc.card.find({{where={where}}})" for where, _ in cards.WHERE]),
 }

@@ -288,7 +288,7 @@ alc.math = {}
 function alc.math.rng_create(seed) end
 
 ---@param rng alc.Rng
----@return number
+---@return number 0 <= x < 1
 function alc.math.rng_float(rng) end
 
 ---@param rng alc.Rng
@@ -300,8 +300,81 @@ function alc.math.rng_int(rng, min, max) end
 ---@generic T
 ---@param rng alc.Rng
 ---@param list T[]
----@return T[]
+---@return T[] a shuffled copy
 function alc.math.shuffle(rng, list) end
+
+---@generic T
+---@param rng alc.Rng
+---@param list T[]
+---@param n integer
+---@return T[]
+function alc.math.sample_with_replacement(rng, list, n) end
+
+---@param rng alc.Rng
+---@param mean number
+---@param stddev number
+---@return number
+function alc.math.normal_sample(rng, mean, stddev) end
+
+---@param rng alc.Rng
+---@param mu number
+---@param sigma number
+---@return number
+function alc.math.lognormal_sample(rng, mu, sigma) end
+
+---@param rng alc.Rng
+---@param low number
+---@param high number
+---@return number
+function alc.math.uniform_sample(rng, low, high) end
+
+---@param rng alc.Rng
+---@param lambda number
+---@return number
+function alc.math.exp_sample(rng, lambda) end
+
+---@param rng alc.Rng
+---@param shape number
+---@param scale number
+---@return number
+function alc.math.gamma_sample(rng, shape, scale) end
+
+---@param rng alc.Rng
+---@param alpha number
+---@param beta number
+---@return number
+function alc.math.beta_sample(rng, alpha, beta) end
+
+---@param rng alc.Rng
+---@param df number
+---@return number
+function alc.math.chi_squared_sample(rng, df) end
+
+---@param rng alc.Rng
+---@param df number
+---@return number
+function alc.math.student_t_sample(rng, df) end
+
+---@param rng alc.Rng
+---@param lambda number
+---@return integer
+function alc.math.poisson_sample(rng, lambda) end
+
+---@param rng alc.Rng
+---@param n integer
+---@param p number
+---@return integer
+function alc.math.binomial_sample(rng, n, p) end
+
+---@param rng alc.Rng
+---@param alphas number[]
+---@return number[]
+function alc.math.dirichlet_sample(rng, alphas) end
+
+---@param rng alc.Rng
+---@param weights number[]
+---@return integer from 1
+function alc.math.categorical_sample(rng, weights) end
 
 ---@param list number[]
 ---@return number
@@ -320,23 +393,203 @@ function alc.math.variance(list) end
 function alc.math.stddev(list) end
 
 ---@param list number[]
+---@return number
+function alc.math.iqr(list) end
+
+---@param list number[]
 ---@param p number 0 to 100
 ---@return number
 function alc.math.percentile(list, p) end
+
+---@param xs number[]
+---@param ys number[]
+---@return number
+function alc.math.covariance(xs, ys) end
+
+---@param xs number[]
+---@param ys number[]
+---@return number
+function alc.math.correlation(xs, ys) end
+
+---@param xs number[]
+---@param ys number[]
+---@return number
+function alc.math.spearman_correlation(xs, ys) end
+
+---@param xs number[]
+---@param ys number[]
+---@return number
+function alc.math.kendall_tau(xs, ys) end
 
 ---@param list number[]
 ---@return number[]
 function alc.math.softmax(list) end
 
+---@param list number[]
+---@return number[]
+function alc.math.log_normalize(list) end
+
+---@param list number[]
+---@return number[]
+function alc.math.rank(list) end
+
+---@param list number[]
+---@return number
+function alc.math.logsumexp(list) end
+
+---@param list number[]
+---@param bins integer
+---@return { counts: integer[], edges: number[] }
+function alc.math.histogram(list, bins) end
+
+---@param list number[]
+---@param window integer
+---@return number[]
+function alc.math.moving_average(list, window) end
+
+---@param list number[]
+---@param alpha number 0 to 1
+---@return number[]
+function alc.math.ewma(list, alpha) end
+
+---@param list number[]
+---@param lag integer
+---@return number
+function alc.math.autocorrelation(list, lag) end
+
+---@param n integer 1 to 8
+---@return integer[][]
+function alc.math.permutations(n) end
+
+---@param relevance number[]
+---@param k integer
+---@return number
+function alc.math.ndcg(relevance, k) end
+
+---@param ranks integer[]
+---@return number
+function alc.math.mrr(ranks) end
+
 ---@param shares number[]
 ---@return number nats
 function alc.math.entropy(shares) end
+
+---@param p number[]
+---@param q number[]
+---@return number nats
+function alc.math.kl_divergence(p, q) end
+
+---@param p number[]
+---@param q number[]
+---@return number nats
+function alc.math.js_divergence(p, q) end
+
+---@param p number[]
+---@param q number[]
+---@return number nats
+function alc.math.cross_entropy(p, q) end
 
 ---@param x number
 ---@param mu? number
 ---@param sigma? number
 ---@return number
 function alc.math.normal_cdf(x, mu, sigma) end
+
+---@param p number
+---@param mu? number
+---@param sigma? number
+---@return number
+function alc.math.normal_inverse_cdf(p, mu, sigma) end
+
+---@param p number
+---@return number
+function alc.math.normal_ppf(p) end
+
+---@param x number
+---@param alpha number
+---@param beta number
+---@return number
+function alc.math.beta_cdf(x, alpha, beta) end
+
+---@param p number
+---@param alpha number
+---@param beta number
+---@return number
+function alc.math.beta_ppf(p, alpha, beta) end
+
+---@param alpha number
+---@param beta number
+---@return number
+function alc.math.beta_mean(alpha, beta) end
+
+---@param alpha number
+---@param beta number
+---@return number
+function alc.math.beta_variance(alpha, beta) end
+
+---@param x number
+---@param shape number
+---@param scale number
+---@return number
+function alc.math.gamma_cdf(x, shape, scale) end
+
+---@param k integer
+---@param lambda number
+---@return number
+function alc.math.poisson_cdf(k, lambda) end
+
+---@param x number
+---@return number
+function alc.math.erf(x) end
+
+---@param x number
+---@return number
+function alc.math.erfc(x) end
+
+---@param x number
+---@return number
+function alc.math.lgamma(x) end
+
+---@param x number
+---@return number
+function alc.math.digamma(x) end
+
+---@param x number
+---@return number
+function alc.math.expit(x) end
+
+---@param p number
+---@return number
+function alc.math.logit(p) end
+
+---@param a number
+---@param b number
+---@return number
+function alc.math.beta(a, b) end
+
+---@param a number
+---@param b number
+---@return number
+function alc.math.ln_beta(a, b) end
+
+---@param x number
+---@param a number
+---@param b number
+---@return number
+function alc.math.regularized_incomplete_beta(x, a, b) end
+
+---@param a number
+---@param x number
+---@return number
+function alc.math.regularized_incomplete_gamma(a, x) end
+
+---@param n integer
+---@return number
+function alc.math.factorial(n) end
+
+---@param n integer
+---@return number
+function alc.math.ln_factorial(n) end
 
 ---@param hits number
 ---@param total number
@@ -348,6 +601,22 @@ function alc.math.wilson_ci(hits, total, confidence) end
 ---@param ys number[]
 ---@return { t_stat: number, df: number, p_value: number }
 function alc.math.welch_t_test(xs, ys) end
+
+---@param xs number[]
+---@param ys number[]
+---@param opts? { tie_correction?: boolean }
+---@return { u_stat: number, z_score: number, p_value: number }
+function alc.math.mann_whitney_u(xs, ys, opts) end
+
+---@param observed number[]
+---@param expected number[]
+---@return { chi2_stat: number, df: number, p_value: number }
+function alc.math.chi_squared_test(observed, expected) end
+
+---@param xs number[]
+---@param ys number[]
+---@return { d_stat: number, p_value: number }
+function alc.math.ks_test(xs, ys) end
 
 ---@class alc.CardSummary
 ---@field card_id string

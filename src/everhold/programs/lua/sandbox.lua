@@ -431,7 +431,8 @@ base = {
   tostring = tostring, type = type,
   math = {
     abs = math.abs, exp = math.exp, floor = math.floor, huge = math.huge, log = math.log, max = math.max, min = math.min,
-    sqrt = math.sqrt, tointeger = tointeger, type = math.type, ult = math.ult,
+    pi = math.pi, sin = math.sin, sqrt = math.sqrt, tan = math.tan, tointeger = tointeger, type = math.type,
+    ult = math.ult,
   },
   string = {
     byte = string.byte, find = find, format = string.format, gmatch = string.gmatch, gsub = string.gsub,

@@ -37,6 +37,9 @@ _OWN: Final = frozenset({b"part", b"where"})  # requests of the sandbox itself
 _BAD: Final = frozenset({b"failed", b"overtime"})
 _AT_THE_END: Final = ("json", "json_decode", "tostring", "pairs", "failure")
 _LIBRARY: Final = ("text", "alc_math", "layer1", "cards", "eval")
+#: Parts that add names to `alc.math`; they are listed only when a program reads one of these.
+_MATH: Final = ("math_random", "math_samples", "math_statistics", "math_special", "math_tests")
+_CHUNKS: Final = frozenset({*_LIBRARY, *_MATH, "math_ziggurat"})
 #: Names that the parts of the sandbox add to `alc`.
 _LAYER0: Final = {
     "layer0": (
@@ -55,7 +58,7 @@ _LIBRARY_PART: Final = """local kit = ...
 local function chunk(...) %s
 end
 local layer0 = kit.part("layer0")
-chunk(layer0.libraries, layer0.host)"""
+return chunk(layer0.libraries, layer0.host)"""
 _DUMP: Final = b"""
 local source, title, bare = ...
 local chunk = load(source, title, "t")
@@ -151,7 +154,9 @@ class LuaVm:
         """Answer requests of the sandbox itself until the program makes one or ends."""
         while came[1] in _OWN:
             answer = (
-                _code(came[2].decode()) if came[1] == b"part" else _places().get((came[2], came[3]))
+                _code(came[2].decode())
+                if came[1] == b"part"
+                else _places(came[2] == b"math").get((came[2], came[3]))
             )
             came = self.run(None, 0.0, (True, answer))
         return came
@@ -275,7 +280,7 @@ def _text(name: str) -> str:
 @cache
 def _code(name: str) -> bytes:
     text = _text(name)
-    source = _LIBRARY_PART % text if name in _LIBRARY else text
+    source = _LIBRARY_PART % text if name in _CHUNKS else text
     code = _dumped(source.encode(), b"=[everhold]", True)
     assert code is not None, name
     return code
@@ -294,12 +299,12 @@ def _ending() -> tuple[bytes, ...]:
 
 
 @cache
-def _places() -> dict[tuple[bytes, bytes], bytes]:
-    """For each name of each table: the part that defines it."""
+def _places(math: bool = False) -> dict[tuple[bytes, bytes], bytes]:
+    """For each name of each table, or of `alc.math` alone: the part that defines it."""
     found = {
         (b"alc", name.encode()): part.encode() for part, names in _LAYER0.items() for name in names
     }
-    for part in _LIBRARY:
+    for part in _MATH if math else _LIBRARY:
         listed = (
             create_lua_state(DEFAULT_MEMORY_BYTES).compile(_LISTING)(_text(part).encode()) or ()
         )

@@ -112,7 +112,7 @@ return #missing == 0 and "none" or missing
 def test_all_that_is_there_is_named() -> None:
     code = """
 local found = {"llm", "time"}
-for _, home in ipairs({"state", "stats", "card"}) do
+for _, home in ipairs({"state", "stats", "card", "math"}) do
   for name in pairs(alc[home]) do found[#found + 1] = home .. "." .. name end
 end
 return found

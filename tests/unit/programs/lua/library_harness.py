@@ -48,6 +48,20 @@ function host.state(op, namespace, key, value)
   return alc.json_decode(text)
 end
 host.version, host.require, host.null, host.array = "9.9", require, null, Array
+local loaded = {}
+function host.part(name)
+  loaded[name] = loaded[name] or load(py.text(name))(alc, host) or {}
+  return loaded[name]
+end
+function host.home(_, names)
+  return setmetatable({}, { __index = function(t, key)
+    for _, name in ipairs(names) do
+      host.part(name)
+    end
+    return rawget(t, key)
+  end })
+end
+function host.unwatched(f) return f end
 alc.state = {}
 function alc.state.get(key, default)
   local found = host.state("get", "default", key)
@@ -77,7 +91,7 @@ class Library:
             _LAYER0, self.lua.table_from(self._doors())
         )
         for name in CHUNKS:
-            self.lua.execute((FOLDER / f"{name}.lua").read_text(), self.alc, self.host)
+            self.host.part(name)
         self.lua.globals().alc = self.alc
         self.lua.globals().null = self.null
 
@@ -95,6 +109,7 @@ class Library:
 
     def _doors(self) -> dict[str, Any]:
         return {
+            "text": lambda name: (FOLDER / f"{name}.lua").read_text(),
             "decode": self._decode,
             "encode": self._encode,
             "time": lambda: self.now,
