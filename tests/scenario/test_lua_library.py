@@ -104,6 +104,26 @@ async def test_the_library_in_its_sandbox(name, trusted, tmp_path, monkeypatch):
     assert ended.result == expected
 
 
+SPLIT = """
+    local r, out = alc.math.rng_create(99), {}
+    for i = 1, 150 do
+      out[#out + 1] = i % 3 > 0 and alc.math.rng_float(r) or alc.math.shuffle(r, {1, 2, 3})[1]
+      if i % 50 == 7 then alc.llm("go on?") end
+    end
+    return out"""
+
+
+async def test_a_generator_goes_on_after_a_pause(tmp_path):
+    """Wherever in a block it was, and in whichever process it is woken."""
+    async with opened(tmp_path, replay=False) as runtime:
+        paused = await runtime.start(LuaProgram.text(SPLIT))
+    for _ in range(3):
+        async with opened(tmp_path, replay=False) as runtime:
+            ended = await runtime.answer(paused.session_id, "yes")
+    expected = Library().run(SPLIT.replace('alc.llm("go on?")', ""))
+    assert ended.result == expected
+
+
 async def test_the_cache_of_a_session(tmp_path):
     """What was asked is not asked again, neither live nor after a restart."""
     code = """

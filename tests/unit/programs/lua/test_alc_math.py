@@ -564,7 +564,7 @@ def test_bad_lists(name, given, words):
             "kl_divergence({0.5, 0.5}, {1, 0})",
             "kl_divergence: value 2 of q is 0 where that of p is not",
         ),
-        ("js_divergence({1}, {2})", "js_divergence: the shares of q must add up to 1, not 2.0"),
+        ("js_divergence({1}, {2})", "js_divergence: the shares of q must add up to 1, not 2"),
         ("percentile({}, 5)", "percentile: the array is empty"),
         ("percentile({1}, 101)", "percentile: the percentile must be between 0 and 100"),
         ("percentile({1}, -1)", "percentile: the percentile must be between 0 and 100"),

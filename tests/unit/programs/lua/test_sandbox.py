@@ -270,6 +270,11 @@ LOOPS = {
     "metamethods of error objects": (
         "while true do pcall(error, setmetatable({}, {__tostring = error})) end"
     ),
+    "random numbers": (
+        "local r = alc.math.rng_create(1) while true do pcall(alc.math.rng_float, r) end"
+    ),
+    "a series that hardly converges": "alc.math.regularized_incomplete_gamma(1e18, 1e18)",
+    "a fraction that hardly converges": "alc.math.beta_cdf(0.5, 1e18, 1e18)",
 }
 
 
@@ -295,6 +300,12 @@ MEMORY = {
     "format": "return ('%99d'):rep(1e6):format(1)",
     "concat": "local t = {} for i = 1, 1e3 do t[i] = ('x'):rep(1e5) end return table.concat(t)",
     "deep JSON": "return alc.json_decode(('['):rep(1e6))",
+    "samples": "alc.math.sample_with_replacement(alc.math.rng_create(1), {1}, 1e12)",
+    "bins": "alc.math.histogram({1, 2}, 1e12)",
+    "generators": (
+        "local t = {} while true do local r = alc.math.rng_create(#t) t[#t + 1] = r"
+        " pcall(alc.math.rng_float, r) end"
+    ),
     "swallowed": (
         "local t = {} while true do pcall(function() for i = 1, 1e6 do t[#t + 1] ="
         " ('x'):rep(1000) .. i end end) end"
