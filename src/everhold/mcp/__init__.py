@@ -10,6 +10,7 @@
     multi_round     calls that return questions and are repeated with the answers
     tasks           sessions as tasks of the protocol (task_params: their parameters)
     runtime_holder  the runtime behind the tools
+    pipe_server     the everyday messages on pipes, without the library (pending_requests)
     stdio, http     the two transports (json_rpc: reading one message; stdout: keeping it clean)
     token           the token for HTTP
     hosts           adding the server to hosts (json_edit, toml_edit: editing their files)

@@ -5,7 +5,7 @@ thread. Files and terminals are read and written in threads.
 
 Rules
   1. A client that closes its end after a request still gets the answer: the end of the input is
-     reported only when every request has its answer, or after `GRACE` seconds.
+     reported only when every request has its answer, or after a time (`pending_requests`).
   2. Every line that cannot be read gets a response, so no client waits in vain. A line that is not
      a message is answered with an error. A reply that cannot be read ends the request that it
      names; if it names none, every open form fails (`lost`).
@@ -19,6 +19,7 @@ import os
 import signal
 import stat
 import sys
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
@@ -26,6 +27,8 @@ from typing import IO, TYPE_CHECKING, Final, Self
 
 from everhold.mcp import DEFAULT_PROFILE, make_front
 from everhold.mcp.json_rpc import UnreadableMessage, parse_rpc_message
+from everhold.mcp.pending_requests import PendingRequests
+from everhold.mcp.pipe_server import PipeServer
 from everhold.mcp.sdk import types
 from everhold.mcp.server import McpFront
 from everhold.mcp.stdout import take_client_descriptors
@@ -37,51 +40,12 @@ if TYPE_CHECKING:
 
 #: Bytes of one message.
 MAX_MESSAGE_BYTES: Final = 64_000_000
-#: Seconds for which the end of the input is delayed while requests have no answer.
-GRACE: Final = 30.0
 
 
 def is_pipe(descriptor: int) -> bool:
     """Whether an event loop can wait for the descriptor."""
     mode = os.fstat(descriptor).st_mode
     return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
-
-
-class PendingRequests:
-    """Requests that have no answer yet."""
-
-    def __init__(self) -> None:
-        self._open: set[str | int] = set()
-        self._none = asyncio.Event()
-        self._none.set()
-
-    def note_incoming(self, message: types.JSONRPCMessage) -> None:
-        if isinstance(message, types.JSONRPCRequest):
-            self._open.add(message.id)
-            self._none.clear()
-        elif (
-            isinstance(message, types.JSONRPCNotification)
-            and message.method == "notifications/cancelled"
-        ):
-            self._close((message.params or {}).get("requestId"))  # it gets no answer
-
-    def note_outgoing(self, message: types.JSONRPCMessage) -> None:
-        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-            self._close(message.id)
-
-    def _close(self, request_id: object) -> None:
-        if isinstance(request_id, str | int):  # clients may send any JSON value as an id
-            self._open.discard(request_id)
-        if not self._open:
-            self._none.set()
-
-    async def wait_until_answered(self) -> None:
-        """Wait until every request has its answer, at most `GRACE` seconds."""
-        try:
-            async with asyncio.timeout(GRACE):
-                await self._none.wait()
-        except TimeoutError:
-            pass
 
 
 class _Stream:
@@ -115,26 +79,6 @@ class IncomingStream(_Stream):
         self._outgoing = outgoing
         self._lost = lost
 
-    @classmethod
-    async def on(
-        cls,
-        descriptor: int,
-        pending: PendingRequests,
-        outgoing: OutgoingStream,
-        lost: Callable[[], None] = lambda: None,
-    ) -> IncomingStream:
-        if not is_pipe(descriptor):
-            file = os.fdopen(descriptor, "rb")
-            return cls(
-                lambda: asyncio.to_thread(file.readline, MAX_MESSAGE_BYTES), pending, outgoing, lost
-            )
-        reader = asyncio.StreamReader(limit=MAX_MESSAGE_BYTES)
-        loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
-        )
-        return cls(reader.readline, pending, outgoing, lost)
-
     async def receive(self) -> SessionMessage | Exception:
         from anyio import EndOfStream
         from mcp.shared.message import SessionMessage
@@ -152,7 +96,13 @@ class IncomingStream(_Stream):
             if len(line) >= MAX_MESSAGE_BYTES:  # the line of a file, cut off at the limit
                 return await self._refused(_too_long())
             return await self._refused(error) if line.strip() else error
-        self._pending.note_incoming(message)
+        if isinstance(message, types.JSONRPCRequest):
+            self._pending.open(message.id)
+        elif (
+            isinstance(message, types.JSONRPCNotification)
+            and message.method == "notifications/cancelled"
+        ):
+            self._pending.close((message.params or {}).get("requestId"))  # it gets no answer
         return SessionMessage(message)
 
     async def _refused(self, error: UnreadableMessage) -> SessionMessage | Exception:
@@ -187,24 +137,6 @@ class OutgoingStream(_Stream):
         self._write = write
         self._pending = pending
 
-    @classmethod
-    async def on(cls, descriptor: int, pending: PendingRequests) -> OutgoingStream:
-        if not is_pipe(descriptor):
-            file = os.fdopen(descriptor, "wb", 0, closefd=False)
-            return cls(lambda line: asyncio.to_thread(_written, file, line), pending)
-        loop = asyncio.get_running_loop()
-        transport, protocol = await loop.connect_write_pipe(
-            asyncio.streams.FlowControlMixin, os.fdopen(descriptor, "wb", 0)
-        )
-        transport.set_write_buffer_limits(0)  # `drain` returns once everything is written
-        writer = asyncio.StreamWriter(transport, protocol, None, loop)
-
-        async def write(line: bytes) -> None:
-            writer.write(line)
-            await writer.drain()
-
-        return cls(write, pending)
-
     async def send(self, item: SessionMessage, /) -> None:
         try:
             await self._write(_line(item.message))
@@ -213,7 +145,8 @@ class OutgoingStream(_Stream):
 
             raise BrokenResourceError from error
         finally:
-            self._pending.note_outgoing(item.message)
+            if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
+                self._pending.close(item.message.id)
 
 
 def _line(message: types.JSONRPCMessage) -> bytes:
@@ -236,24 +169,155 @@ def _written(file: IO[bytes], line: bytes) -> None:
         left = left[file.write(left) :]
 
 
+async def _open_input(descriptor: int) -> Callable[[], Awaitable[bytes]]:
+    """Reads lines of the client. A line over the limit is a `ValueError`, or is cut off."""
+    if not is_pipe(descriptor):
+        file = os.fdopen(descriptor, "rb")
+        return lambda: asyncio.to_thread(file.readline, MAX_MESSAGE_BYTES)
+    reader = asyncio.StreamReader(limit=MAX_MESSAGE_BYTES)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
+    )
+    return reader.readline
+
+
+async def _open_output(descriptor: int) -> Callable[[bytes], Awaitable[None]]:
+    """Writes lines to the client. Returns once the client has read enough."""
+    if not is_pipe(descriptor):
+        file = os.fdopen(descriptor, "wb", 0, closefd=False)
+        return lambda line: asyncio.to_thread(_written, file, line)
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.connect_write_pipe(
+        asyncio.streams.FlowControlMixin, os.fdopen(descriptor, "wb", 0)
+    )
+    transport.set_write_buffer_limits(0)  # `drain` returns once everything is written
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+
+    async def write(line: bytes) -> None:
+        writer.write(line)
+        await writer.drain()
+
+    return write
+
+
 async def serve_stdio(
     database: str | None, *, llm: AnswererSpec, profile: str = DEFAULT_PROFILE
 ) -> None:
     """Serve until the client closes standard input, or a signal ends the process."""
     descriptors = take_client_descriptors()
     front = make_front(database, llm, profile)
-    server = front.server(web=False)
     _exit_on_signals(front)
     opening = asyncio.ensure_future(front.open())
-    pending = PendingRequests()
-    outgoing = await OutgoingStream.on(descriptors[1], pending)
-    incoming = await IncomingStream.on(descriptors[0], pending, outgoing, front.forms.lost)
     try:
-        await server.run(incoming, outgoing, server.create_initialization_options())
+        await serve_client(
+            front, await _open_input(descriptors[0]), await _open_output(descriptors[1])
+        )
     finally:
         await opening
         await front.close()
         set_signals_handled(False)
+
+
+async def serve_client(
+    front: McpFront,
+    line: Callable[[], Awaitable[bytes]],
+    write: Callable[[bytes], Awaitable[None]],
+    *,
+    direct: bool = True,
+) -> None:
+    """Serve one client until its end of the input. Without `direct`, the library serves it all."""
+    pending = PendingRequests()
+    pipe = PipeServer(front, line, write, pending)
+    try:
+        rest = await pipe.serve() if direct and not _is_traced() else b""
+        if rest is not None:
+            await _serve_with_library(front, pipe, rest, line, write, pending)
+    finally:
+        await pipe.close()
+
+
+def _is_traced() -> bool:
+    """Whether this process exports traces, to which the library adds those of requests."""
+    return "opentelemetry.sdk.trace" in sys.modules
+
+
+# ---- after a message that only the library serves
+
+
+async def _serve_with_library(
+    front: McpFront,
+    pipe: PipeServer,
+    first: bytes | ValueError,
+    line: Callable[[], Awaitable[bytes]],
+    write: Callable[[bytes], Awaitable[None]],
+    pending: PendingRequests,
+) -> None:
+    """Serve from a message on. `first` is its line, the error of reading it, or empty."""
+    server = front.server(web=False)
+    before: deque[bytes | ValueError] = deque(
+        json.dumps(message).encode() + b"\n" for message in pipe.replay
+    )
+    if first:
+        before.append(first)
+
+    async def read() -> bytes:
+        if not before:
+            return await line()
+        found = before.popleft()
+        if isinstance(found, ValueError):
+            raise found
+        return found
+
+    replayed = {message["id"] for message in pipe.replay if "id" in message}
+    outgoing = _OutgoingAfterReplay(write, pending, replayed)
+    incoming = _IncomingForBoth(read, pending, outgoing, front.forms.lost)
+    incoming.pipe = pipe
+    await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+class _IncomingForBoth(IncomingStream):
+    """Messages for the library. Those about requests in progress go to the `PipeServer`."""
+
+    pipe: PipeServer
+
+    async def receive(self) -> SessionMessage | Exception:
+        while True:
+            found = await super().receive()
+            if isinstance(found, Exception):
+                return found
+            message = found.message
+            if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+                if self.pipe.take_reply(message.model_dump(by_alias=True, exclude_unset=True)):
+                    continue
+            elif (
+                isinstance(message, types.JSONRPCNotification)
+                and message.method == "notifications/cancelled"
+            ):
+                self.pipe.cancel((message.params or {}).get("requestId"))
+            return found
+
+
+class _OutgoingAfterReplay(OutgoingStream):
+    """Messages of the library, without its answers to what was replayed."""
+
+    def __init__(
+        self,
+        write: Callable[[bytes], Awaitable[None]],
+        pending: PendingRequests,
+        replayed: set[str],
+    ) -> None:
+        super().__init__(write, pending)
+        self._replayed = replayed
+
+    async def send(self, item: SessionMessage, /) -> None:
+        message = item.message
+        if (
+            isinstance(message, types.JSONRPCResponse | types.JSONRPCError)
+            and message.id in self._replayed
+        ):
+            self._pending.close(message.id)
+        else:
+            await super().send(item)
 
 
 def _exit_on_signals(front: McpFront) -> None:

@@ -10,8 +10,9 @@ import mcp_types as types
 import pytest
 from mcp.shared.message import SessionMessage
 
-from everhold.mcp import stdio
-from everhold.mcp.stdio import IncomingStream, OutgoingStream, PendingRequests
+from everhold.mcp import pending_requests
+from everhold.mcp.pending_requests import PendingRequests
+from everhold.mcp.stdio import IncomingStream, OutgoingStream
 
 REQUEST = b'{"jsonrpc": "2.0", "id": 7, "method": "ping"}\n'
 CANCEL = b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}\n'
@@ -66,7 +67,7 @@ async def test_half_a_character_is_read_so_that_the_call_can_be_refused():
 
 
 async def test_an_answer_that_never_comes_is_not_waited_for_for_ever(monkeypatch):
-    monkeypatch.setattr(stdio, "GRACE", 0.01)
+    monkeypatch.setattr(pending_requests, "GRACE", 0.01)
     incoming, _, _ = ends(REQUEST)
     assert len([message async for message in incoming]) == 1
 
