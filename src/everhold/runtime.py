@@ -192,8 +192,7 @@ class Runtime:
         self._check = inline.check
         self._leave = inline.close
         answerers = dict.fromkeys(inline.kinds, inline)
-        shares = read_lua_options(found).shares if found is not None and found.lua else ()
-        self._host = ProgramHosts(self.programs.find, shares)
+        self._host = ProgramHosts(self.programs.find, read_lua_options(found))
         # who answers the model questions of sessions started here
         self._llm = OUTSIDE if llm is None or Kind.LLM not in answerers else WORKERS
         self.mover = LocalMover(self.clock)

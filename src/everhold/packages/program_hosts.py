@@ -6,12 +6,13 @@ package, otherwise in a worker process. The Lua host is imported with the first 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from everhold.core.metrics import Metrics
 from everhold.core.session import Birth
+from everhold.packages.settings import LuaOptions
 from everhold.ports.program import Execution
 from everhold.programs.python.execution import PythonHost
 
@@ -26,13 +27,12 @@ PROJECT_KEY: Final = "project_root"
 class ProgramHosts:
     """Begins executions of Python and Lua programs.
 
-    `find` finds a program by reference and version. `shares` are the namespaces of durable values
-    that Lua programs share with Python programs.
+    `find` finds a program by reference and version. `options` are those of Lua programs.
     """
 
-    def __init__(self, find: Callable[[str, int], Any], shares: Collection[str] = ()) -> None:
+    def __init__(self, find: Callable[[str, int], Any], options: LuaOptions | None = None) -> None:
         self._find = find
-        self._shares = shares
+        self._options = options or LuaOptions()
         self._python = PythonHost(find)
         self._lua: LuaHost | None = None
 
@@ -48,7 +48,9 @@ class ProgramHosts:
             self._lua = LuaHost(
                 self._find,
                 partial(get_trusted_fingerprint, marked=get_marks_file()),
-                shares=self._shares,
+                limits=self._options.limits.base(),
+                choose_limits=self._options.limits.choose,
+                shares=self._options.shares,
             )
         execution: Execution = self._lua.begin(birth, meter, find)
         return execution

@@ -12,7 +12,7 @@ Every front and `everhold.open` use the same rule:
     tell           the settings file: notifications (`notify/`)
     retention      the settings file: how long finished sessions are kept (`archive/retention.py`)
     worker         the settings file: concurrency and limits of a worker (`movers/workers.py`)
-    lua            the settings file: shared namespaces and the size limit of Lua packages
+    lua            the settings file: limits and shared namespaces of Lua programs, and the size of packages
 
 The settings file is the nearest `everhold.toml`, or `pyproject.toml` with a table
 `[tool.everhold]`, in the current folder or above it. Paths in it are relative to its folder; other
@@ -37,6 +37,12 @@ from everhold.core.schema import fits_type
 from everhold.errors import BadSetting, StoreUnavailable
 from everhold.packages.find import make_ref_absolute
 from everhold.packages.lua.folder import PackageFolders
+from everhold.packages.lua.limits import (
+    LIMIT_KEYS,
+    LIMIT_TABLES,
+    LimitTables,
+    read_limit_tables,
+)
 from everhold.programs.lua.search_path import SCENARIOS_ROOT, SearchRoot
 from everhold.stores.address import (
     MALFORMED,
@@ -388,7 +394,7 @@ def _near(word: str, words: tuple[str, ...]) -> str:
 
 # ---- the table [lua]
 
-LUA_KEYS: Final = ("shares", "max_package")
+LUA_KEYS: Final = ("shares", "max_package", *LIMIT_KEYS, *LIMIT_TABLES)
 #: Bytes of an installation above which the user has to agree.
 DEFAULT_MAX_PACKAGE: Final = 20 * 10**6
 
@@ -402,6 +408,7 @@ class LuaOptions(msgspec.Struct, frozen=True):
 
     shares: frozenset[str] = frozenset()  # namespaces of durable values that both languages use
     max_package: int = DEFAULT_MAX_PACKAGE
+    limits: LimitTables = LimitTables()
 
 
 def read_lua_options(found: Settings | None) -> LuaOptions:
@@ -419,7 +426,8 @@ def read_lua_options(found: Settings | None) -> LuaOptions:
     for name in names:
         if not name or any(part in name for part in _NO_NAMES):
             raise BadSetting(f"shares of {where}", f"{name!r} is not a valid namespace")
-    return LuaOptions(frozenset(names), parse_size(largest, f"max_package of {where}"))
+    size = parse_size(largest, f"max_package of {where}")
+    return LuaOptions(frozenset(names), size, read_limit_tables(found.lua, where))
 
 
 def parse_size(given: Any, name: str) -> int:

@@ -43,6 +43,7 @@ from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.errors import AfterCancel, BudgetExceeded, Overtaken, Spinning, UnknownProgram
 from everhold.ports.program import Call
 from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.protocol import LuaLimits, format_memory
 from everhold.programs.lua.search_path import (
     clean_lua_source,
     find_lua_module,
@@ -62,6 +63,7 @@ from everhold.programs.lua.values import (
 from everhold.programs.lua.vm import (
     DEFAULT_CPU_SECONDS,
     DEFAULT_MEMORY_BYTES,
+    OUT_OF_MEMORY,
     REPLAY_CPU_SECONDS,
     LuaVm,
     make_vm_opening,
@@ -94,6 +96,7 @@ class LuaExecution:
         memory: int = DEFAULT_MEMORY_BYTES,
         cpu: float = DEFAULT_CPU_SECONDS,
         again: float = REPLAY_CPU_SECONDS,
+        limits: LuaLimits | None = None,
         allowed: Callable[[Path], object] | None = None,
         space: str = "",
     ) -> None:
@@ -105,7 +108,9 @@ class LuaExecution:
         self.recorded_versions: dict[str, int] = {}
         self.asked_count = 0
         self.n = -1
-        self._memory, self._cpu, self._again = memory, cpu, max(cpu, again)
+        self._limits = limits or LuaLimits(memory=memory, cpu=cpu)
+        self._memory, self._cpu = self._limits.memory, self._limits.cpu
+        self._again = max(self._cpu, again)
         # which packages may be required, if that is restricted
         self._allowed = allowed
         self._seen: tuple[int, dict[Path, bool]] = (-1, {})  # the results, and in which advance
@@ -585,6 +590,9 @@ class LuaExecution:
         fork = strand.fork
         # a character has four bytes at most
         words = decode_lua_text(said if fork is not None else said[: 4 * _LONGEST])
+        if words == OUT_OF_MEMORY and self._limits.setting:
+            size = format_memory(strand.memory)
+            words += f": the limit is {size}; the setting is memory in [{self._limits.setting}]"
         if fork is None:
             self._outcome = Raised(
                 words[:_LONGEST], "LuaError", decode_lua_text(lines)[:_LONGEST], self.n
@@ -599,7 +607,9 @@ class LuaExecution:
             self._ended(fork, strand, b'"error":' + encode_lua_json(words) + b',"ok":false')
 
     def _overtime(self, strand: LuaCoroutine, said: bytes, lines: bytes) -> None:
-        error = Spinning(f"{self._cpu:g} s of CPU time")
+        seconds = self._seconds
+        key = "cpu" if seconds == self._cpu else "replay"
+        error = Spinning(self._limits.describe_cpu(seconds, key))
         self._outcome = Raised(
             f"Spinning: {error}", error.code, decode_lua_text(lines)[:_LONGEST], self.n
         )

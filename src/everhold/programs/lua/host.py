@@ -19,6 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from everhold.core.metrics import Metrics
 from everhold.core.query import make_lua_namespace
 from everhold.core.session import Birth
@@ -105,11 +107,14 @@ class LuaHost:
         trusted: TrustCheck,
         *,
         limits: LuaLimits | None = None,
+        choose_limits: Callable[[LuaProgram], LuaLimits] | None = None,
         shares: Collection[str] = (),
         **pool: Any,
     ) -> None:
+        """`limits` are those of the workers; `choose_limits` has other ones for a program."""
         self._find = find
         self._trusted = trusted
+        self._choose_limits = choose_limits
         self._shares = shares  # namespaces that Lua and Python programs share
         self._home = LuaPoolHolder(limits, **pool)
         self.closed = False
@@ -122,25 +127,37 @@ class LuaHost:
         if program.version != birth.version:
             raise VersionMissing(program.name, birth.version, program.version)
         space = make_lua_namespace(get_namespace_name(program.ctx(birth.args)), self._shares)
+        limits = self._choose_limits(program) if self._choose_limits else self._home.limits
         if (
             program.is_text
+            or is_too_long_here(limits)
             or not _is_plain(locale.setlocale(locale.LC_ALL))
             or not is_fully_trusted(program.home, program.roots, self._trusted)
         ):
             if self.closed:
                 raise WorkerFailed("the runtime was closed")
-            return RemoteLuaExecution(program, birth, meter, self._home, space)
+            return RemoteLuaExecution(program, birth, meter, self._home, space, limits)
         from everhold.programs.lua.execution import LuaExecution
+        from everhold.programs.lua.vm import DEFAULT_CPU_SECONDS, REPLAY_CPU_SECONDS
 
-        memory = self._home.limits.memory
+        # A limit above that of this process would let a program block all others for as long.
+        here = msgspec.structs.replace(limits, cpu=DEFAULT_CPU_SECONDS)
+        again = max(REPLAY_CPU_SECONDS, limits.replay)
         return LuaExecution(
-            program, birth, meter, memory=memory, allowed=self._trusted, space=space
+            program, birth, meter, limits=here, again=again, allowed=self._trusted, space=space
         )
 
     async def close(self) -> None:
         """End the workers. No others are started, because nothing would end them."""
         self.closed = True
         await self._home.close()
+
+
+def is_too_long_here(limits: LuaLimits) -> bool:
+    """Whether the user gave a program more CPU time than one may use in this process."""
+    from everhold.programs.lua.vm import DEFAULT_CPU_SECONDS
+
+    return limits.chosen and limits.cpu > DEFAULT_CPU_SECONDS
 
 
 @lru_cache(maxsize=8)

@@ -76,6 +76,7 @@ class LuaWorker:
         self.walls: list[str] = []
         self.held: set[int] = set()
         self.since = self.idle_since = time.monotonic()
+        self.wall = pool.limits.wall  # the limit of this advance
         self.busy = False
         self._loop = pool.loop
         self._awaited = 0  # orders without an answer
@@ -134,12 +135,15 @@ class LuaWorker:
                 return
         self.pool.freed(self)
 
-    async def work(self, orders: list[WorkerOrder]) -> list[ProgramReply]:
+    async def work(
+        self, orders: list[WorkerOrder], wall: float | None = None
+    ) -> list[ProgramReply]:
         """Run orders that belong together. The caller must occupy the worker; the last reply
-        releases it.
+        releases it. `wall` is the limit of each advance.
         """
         if self.dead:
             raise WorkerGone
+        self.wall = self.pool.limits.wall if wall is None else wall
         self._awaited = len(orders)
         self._replies = []
         self._problem = None
@@ -302,7 +306,7 @@ class LuaWorker:
             self._use = CpuUse(self.process.pid)
             return
         self._use.look(passed)
-        if self._use.spent >= self.pool.limits.wall:
+        if self._use.spent >= self.wall:
             self.end(WorkerOvertime(self._replies))
         elif self._use.still > STALL_FACTOR * self.pool.limits.wall:
             self.end(WorkerDied())

@@ -52,6 +52,24 @@ class LuaLimits(msgspec.Struct, frozen=True, omit_defaults=True):
     space: int = 2**30  # address space of a worker
     held: int = 1000  # executions in a worker
     kept: int = 256 * 2**20  # bytes of Lua states in a worker
+    replay: float = 0.0  # of one advance that has paused before; 0: between cpu and wall
+    setting: str = ""  # the table of the settings that sets cpu, memory and replay
+    chosen: bool = False  # whether the user has set cpu for this program
+
+    @property
+    def again(self) -> float:
+        """Seconds of CPU time of one advance on replay, measured inside."""
+        return self.replay or (self.cpu + self.wall) / 2
+
+    def describe_cpu(self, seconds: float, key: str = "cpu") -> str:
+        """A limit of CPU time as the error names it, with the setting that changes it."""
+        place = f"; the setting is {key} in [{self.setting}]" if self.setting else ""
+        return f"{seconds:g} s of CPU time{place}"
+
+
+def format_memory(size: int) -> str:
+    """Bytes of memory for people, in the units of the settings."""
+    return f"{size / 10**6:.0f} MB" if size % 2**20 else f"{size // 2**20} MB"
 
 
 class WorkerOrder(msgspec.Struct, omit_defaults=True):
@@ -63,6 +81,7 @@ class WorkerOrder(msgspec.Struct, omit_defaults=True):
     roots: list[str] = []  # folders in which packages are looked for
     replaying: bool = False
     space: str = ""  # the namespace of its durable values
+    limits: LuaLimits | None = None  # with a birth: other limits than those of the worker
 
 
 class RemoteError(msgspec.Struct):

@@ -60,8 +60,10 @@ class RemoteLuaExecution:
         meter: Metrics,
         home: LuaPoolHolder,
         space: str = "",
+        limits: LuaLimits | None = None,
     ) -> None:
         self.program = program
+        self._limits = limits or home.limits
         self.birth = birth
         self._space = space or make_lua_namespace(get_namespace_name(program.ctx(birth.args)))
         self.meter = meter
@@ -92,7 +94,10 @@ class RemoteLuaExecution:
         try:
             await worker.turn()
             (reply,) = self._check_namespaces(
-                worker, await worker.work([WorkerOrder(self._number, [encode_step(step)])])
+                worker,
+                await worker.work(
+                    [WorkerOrder(self._number, [encode_step(step)])], self._limits.wall
+                ),
             )
         except (WorkerBusy, WorkerGone):
             self.drop()
@@ -129,7 +134,7 @@ class RemoteLuaExecution:
             self._make_first(order)
             self._begun = True
         try:
-            return self._lone.work(order)
+            return self._lone.work(order, self._limits.wall)
         except WorkerGone:
             raise Overtaken(self.birth.id, n) from None
         except (WorkerDied, WorkerOvertime, ProtocolBreach) as error:
@@ -206,7 +211,8 @@ class RemoteLuaExecution:
             groups = slice_steps([encode_step(step) for step in steps])
             orders = [WorkerOrder(self._number, group, replaying=replaying) for group in groups]
             self._make_first(orders[0])
-            return self._check_namespaces(worker, await worker.work(orders))
+            replies = await worker.work(orders, self._limits.wall)
+            return self._check_namespaces(worker, replies)
         except BaseException:  # also if the caller was cancelled
             worker.drop(self._number)
             raise
@@ -214,6 +220,8 @@ class RemoteLuaExecution:
     def _make_first(self, order: WorkerOrder) -> None:
         """Make this the order that starts the execution."""
         order.birth, order.roots, order.space = self.birth, list(self.program.roots), self._space
+        if self._limits != self._home.limits:
+            order.limits = self._limits
 
     def _check_namespaces(
         self, worker: LuaWorker, replies: list[ProgramReply]
@@ -247,9 +255,9 @@ class RemoteLuaExecution:
         return replies
 
     def _make_failure(self, error: WorkerOvertime | ProtocolBreach) -> EverholdError:
-        limits = self._home.limits
+        limits = self._limits
         if isinstance(error, WorkerOvertime):
-            return Spinning(f"{limits.wall:g} s of CPU time")
+            return Spinning(limits.describe_cpu(limits.wall))
         return TooLarge(error.size, limits.largest) if error.size else Poison(1)
 
 

@@ -32,7 +32,9 @@ REPLAY_CPU_SECONDS: Final = 3.0
 #: `go` may use.
 _ROOM: Final = 256 * 2**10
 _LITTLE: Final = 64 * 2**10
-_FULL: Final = (None, b"failed", b"not enough memory", b"")
+#: The error of Lua beyond the memory limit, which programs may catch.
+OUT_OF_MEMORY: Final = "not enough memory"
+_FULL: Final = (None, b"failed", OUT_OF_MEMORY.encode(), b"")
 _OWN: Final = frozenset({b"part", b"where"})  # requests of the sandbox itself
 _BAD: Final = frozenset({b"failed", b"overtime"})
 _AT_THE_END: Final = ("json", "json_decode", "tostring", "pairs", "failure")

@@ -58,8 +58,9 @@ BeginExecution = Callable[[Birth, Metrics, list[str], LuaLimits, str], Any]
 class HeldExecution:
     """An execution, with the usage of its session if it has a budget."""
 
-    def __init__(self, execution: Any, meter: Metrics | None) -> None:
+    def __init__(self, execution: Any, meter: Metrics | None, limits: LuaLimits) -> None:
         self.execution = execution
+        self.limits = limits
         self.size = 0
         # bytes sent and received since the last question; one commit has all of them
         self.moved = 0
@@ -101,7 +102,7 @@ class LuaWorkerServer:
         send: Callable[[bytes], None],
         begin: BeginExecution,
         limits: LuaLimits,
-        alarm: Callable[[float], None] = lambda now: None,
+        alarm: Callable[[float, float], None] = lambda now, wall: None,
     ) -> None:
         self._alarm = alarm
         self._send = send
@@ -131,7 +132,7 @@ class LuaWorkerServer:
             return
         bodies: list[bytes] = []
         size = 0
-        since = self._start_clock()
+        since = self._start_clock(held)
         last = len(order.steps) - 1
         held.execution.replaying = order.replaying
         for index, raw in enumerate(order.steps):
@@ -141,7 +142,7 @@ class LuaWorkerServer:
                 self._send(_encode_result(bodies, more=True))
                 bodies = []
                 size = 0
-                since = self._start_clock()
+                since = self._start_clock(held)
             body, ended = self._step(held, raw)
             bodies.append(body)
             size += len(body)
@@ -176,19 +177,19 @@ class LuaWorkerServer:
 
     def _check_limits(self, size: int, held: HeldExecution) -> EverholdError | None:
         """The error of a program that exceeds a limit."""
-        limits = self._limits
+        limits = held.limits
         if size > limits.largest:
             return TooLarge(size, limits.largest)
         if held.moved > limits.memory:
             return TooLarge(held.moved, limits.memory)
         if held.spent > limits.cpu * _VALUE_ADVANCES and not held.execution.replaying:
-            return Spinning(f"{limits.cpu * _VALUE_ADVANCES:g} s of CPU time")
+            return Spinning(limits.describe_cpu(limits.cpu * _VALUE_ADVANCES))
         return None
 
-    def _start_clock(self) -> float:
+    def _start_clock(self, held: HeldExecution) -> float:
         """The time; starts the alarm."""
         now = monotonic()
-        self._alarm(now)
+        self._alarm(now, held.limits.wall)
         return now
 
     # ---- held executions
@@ -197,8 +198,10 @@ class LuaWorkerServer:
         if order.birth is not None:
             self._drop(order.number)
             meter = Metrics()
-            execution = self._begin(order.birth, meter, order.roots, self._limits, order.space)
-            held = HeldExecution(execution, meter if order.birth.budget is not None else None)
+            limits = order.limits or self._limits
+            execution = self._begin(order.birth, meter, order.roots, limits, order.space)
+            counted = meter if order.birth.budget is not None else None
+            held = HeldExecution(execution, counted, limits)
             self._held[order.number] = held
             return held
         found = self._held.get(order.number)
@@ -226,7 +229,8 @@ class LuaWorkerServer:
 
 
 class CpuAlarm:
-    """Ends the process when it has used so many seconds of CPU time, about a second more or less.
+    """Ends the process when it has used so many seconds of CPU time, about a second more or less,
+    and one and a half times the limit of the advance at least.
 
     Waiting uses no CPU time, so the alarm need not be turned off, which saves two system calls for
     each order.
@@ -235,12 +239,15 @@ class CpuAlarm:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds + 1.0
         self._since = -inf
+        self._set = 0.0
 
-    def __call__(self, now: float) -> None:
+    def __call__(self, now: float, wall: float) -> None:
         """Starts to count, unless it started less than a second ago."""
-        if now - self._since > 1.0:
+        seconds = max(self._seconds, 1.5 * wall + 1.0)
+        if now - self._since > 1.0 or seconds > self._set:
             self._since = now
-            signal.setitimer(signal.ITIMER_PROF, self._seconds)
+            self._set = seconds
+            signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _encode_result(bodies: list[bytes], *, more: bool) -> bytes:
@@ -259,10 +266,7 @@ def _begin(birth: Birth, meter: Metrics, roots: list[str], limits: LuaLimits, sp
     from everhold.programs.lua.program import LuaProgram
 
     program = LuaProgram.found(birth.program, roots=roots)
-    again = (limits.cpu + limits.wall) / 2
-    return LuaExecution(
-        program, birth, meter, memory=limits.memory, cpu=limits.cpu, again=again, space=space
-    )
+    return LuaExecution(program, birth, meter, limits=limits, again=limits.again, space=space)
 
 
 # ---- the process

@@ -210,8 +210,9 @@ class SyncLuaWorker:
             self.end()
             raise WorkerFailed("its first frame was not a greeting") from None
 
-    def work(self, order: WorkerOrder) -> ProgramReply:
+    def work(self, order: WorkerOrder, wall: float | None = None) -> ProgramReply:
         """Run one step; raises `WorkerGone` if the worker does not hold the execution any more.
+        `wall` is the limit of the step.
 
         After `WorkerDied`, `WorkerOvertime` or `ProtocolBreach` the worker cannot be used.
         """
@@ -220,7 +221,7 @@ class SyncLuaWorker:
             self._socket.sendall(encode_frame(order))
         except OSError:
             raise WorkerDied from None
-        told = self._told(self._limits.wall)
+        told = self._told(self._limits.wall if wall is None else wall)
         if told.trouble is not None:
             raise decode_remote_error(told.trouble)
         if told.gone:

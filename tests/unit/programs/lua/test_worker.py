@@ -245,7 +245,7 @@ def test_the_alarm_is_set_again_when_time_has_passed(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(signal, "setitimer", lambda which, seconds: rung.append((which, seconds)))
     alarm = CpuAlarm(30.0)
     for now in (100.0, 100.5, 101.0, 101.1, 101.2, 500.0):
-        alarm(now)
+        alarm(now, 3.0)
     assert rung == [(signal.ITIMER_PROF, 31.0)] * 3
 
 
