@@ -5,7 +5,8 @@
 
 local alc, host = ...
 
-local error, setmetatable, type, rawlen, ult = error, setmetatable, type, rawlen, math.ult
+local error, setmetatable, type, rawlen = error, setmetatable, type, rawlen
+local tointeger, ult = math.tointeger, math.ult
 local arguments = host.part("alc_math")
 local fail, integer, count = arguments.fail, arguments.integer, arguments.count
 
@@ -182,7 +183,6 @@ function M.rng_create(seed)
   end
   local rng, handle = key_of(integer("rng_create", "the seed", seed)), setmetatable({}, Handle)
   rng.counter, rng.blocks, rng.at = 0, 1, 1
-  rng.least = 0 / 0 -- equal to nothing
   generators[handle] = rng
   return handle
 end
@@ -224,29 +224,33 @@ local function between(rng, least, range)
   return least + high
 end
 
+-- The last range below 2^32, which needs no second check. Nothing equals the first: NaN.
+local last_least, last_most, last_range = 0 / 0, 0 / 0, 1
+
 function M.rng_int(handle, least, most)
-  local rng = generators[handle]
-  if rng and least == rng.least and most == rng.most then -- the same range as before, below 2^32
-    local at, range = rng.at, rng.range
-    local pair = rng[at]
-    if pair then
-      local whole = (pair >> 32) * range + ((pair & LOW) * range >> 32)
-      if whole & LOW ~= LOW then
-        rng.at = at + 1
-        return rng.least + (whole >> 32)
-      end
+  local rng = generators[handle] or generator("rng_int", handle)
+  if least ~= last_least or most ~= last_most then
+    least = tointeger(least) or integer("rng_int", "min", least)
+    most = tointeger(most) or integer("rng_int", "max", most)
+    if least > most then
+      fail("rng_int", "min is greater than max")
+    end
+    local range = most - least + 1
+    if range <= 0 or range > LOW then
+      return between(rng, least, range)
+    end
+    last_least, last_most, last_range = least, most, range
+  end
+  local at = rng.at
+  local pair = rng[at]
+  if pair then
+    local high = (pair >> 32) * last_range
+    if (high & LOW) + last_range <= LOW then -- the lower half of the draw cannot carry into the result
+      rng.at = at + 1
+      return last_least + (high >> 32)
     end
   end
-  rng = rng or generator("rng_int", handle)
-  least, most = integer("rng_int", "min", least), integer("rng_int", "max", most)
-  if least > most then
-    fail("rng_int", "min is greater than max")
-  end
-  local range = most - least + 1
-  if range > 0 and range <= LOW then
-    rng.least, rng.most, rng.range = least, most, range
-  end
-  return between(rng, least, range)
+  return between(rng, last_least, last_range)
 end
 
 -- A whole number from 0 to range - 1, from one word; the range is at most 2^32.
