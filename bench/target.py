@@ -83,6 +83,9 @@ TARGETS: Final = (
     Target("lua.resume.cold_1000_ms", "… cold resume of a session with 1000 answers", 25),
     Target("lua.paused.kb_per_session", "… memory of a live paused session, 10,000 at once", 80),
     Target("lua.worker.step_us", "… step in a worker process, memory store", 200),
+    Target(
+        "lua.random.over_plain", "… a number of `alc.math`, over `math.random` in plain Lua", 10
+    ),
     Target("startup.import_ms", "`import everhold`, beyond bare Python", 45),
     Target("startup.help_ms", "`everhold --help`, beyond bare Python", 200),
     Target(

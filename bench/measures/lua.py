@@ -16,6 +16,8 @@ SLICE = {Level.NORMAL: 100, Level.MEMORY: 100}
 HERE = Contender("lua", "bench.lua", SLICE, options={"form": "here"})
 THERE = Contender("lua-worker", "bench.lua", SLICE, options={"form": "worker"})
 
+DRAWS = 200_000
+
 
 def measure(stage: Stage) -> Iterator[Figure]:
     if not stage.has_ours:
@@ -24,7 +26,10 @@ def measure(stage: Stage) -> Iterator[Figure]:
     yield from _resume(stage)
     with stage.worker(HERE, Level.NORMAL) as worker:
         held = worker.ask("hold", sessions=stage.scale.live)
+        drawn = [worker.ask("random", draws=DRAWS) for _ in range(stage.scale.rounds)]
     yield Figure.of("lua.paused.kb_per_session", "KB", [held["kilobytes"]])
+    yield Figure.of("lua.random.draw_ns", "ns", [reply["ours"] * 1e9 for reply in drawn])
+    yield Figure.of("lua.random.over_plain", "×", [one["ours"] / one["plain"] for one in drawn])
 
 
 def _steps(stage: Stage) -> Iterator[Figure]:
