@@ -23,6 +23,7 @@ from everhold.agents import AgentSession, ConversationHandle, PluginHandle
 from everhold.agents.agent import Agent
 from everhold.agents.envelopes import Envelopes
 from everhold.archive.archive import Archive
+from everhold.cards import Cards
 from everhold.core.budget import Budget
 from everhold.core.observer import Observer
 from everhold.engine.arguments import UNSET
@@ -180,6 +181,15 @@ class BlockingNotifications(Bridge, of=Notifications):
 
 class BlockingArchive(Bridge, of=Archive):
     """`Archive` for code that is not async."""
+
+
+class BlockingCards(Bridge, of=Cards):
+    """`Cards` for code that is not async."""
+
+    def sinks(self) -> list[dict[str, Any]]:
+        """What this process has copied to each folder of ALC_CARD_SINKS, and what failed."""
+        found: list[dict[str, Any]] = self._target.sinks()
+        return found
 
 
 class BlockingEnvelopes(Bridge, of=Envelopes):

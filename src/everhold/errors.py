@@ -17,6 +17,8 @@
     │   ├── BadScenario       BadGrader           UnknownGrader
     │   ├── NotAnEval         EvalsDiffer
     │   ├── CodeExecutionUnavailable                  BadSignature        NotAnAgent
+    │   ├── UnknownCard       UnknownCardAlias    UnknownCardSink     CardImmutable
+    │   ├── BadCard           BadCardQuery
     │   ├── NoMaintenance     BrokenEntryPoint    EntryPointConflict  UnsupportedSystem
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            the call is valid, but not in this state: read the status, then decide
@@ -603,6 +605,88 @@ class BadPackageFile(UsageError):
     def __init__(self, where: str, reason: str, hint: str = "") -> None:
         super().__init__(f"{where}: {reason}")
         self.where = where
+        self.reason = reason
+        self.hint = hint or self.hint
+
+
+class UnknownCard(UsageError):
+    """There is no card of this id."""
+
+    code = "unknown_card"
+    hint = "List the cards: everhold card list"
+
+    def __init__(self, card_id: str) -> None:
+        super().__init__(f"card '{card_id}' not found")
+        self.card_id = card_id
+
+
+class UnknownCardAlias(UsageError):
+    """No card has this alias, or the card that it names is gone."""
+
+    code = "unknown_card_alias"
+    hint = "List the aliases: everhold card alias list"
+
+    def __init__(self, name: str, card_id: str = "") -> None:
+        super().__init__(
+            f"alias '{name}' points to missing card '{card_id}'"
+            if card_id
+            else f"alias '{name}' not found"
+        )
+        self.name = name
+        self.card_id = card_id
+
+
+class UnknownCardSink(UsageError):
+    """ALC_CARD_SINKS does not name this sink."""
+
+    code = "unknown_card_sink"
+
+    def __init__(self, sink: str, sinks: list[str]) -> None:
+        super().__init__(f"unknown sink: {sink}")
+        self.sink = sink
+        named = f" It names {', '.join(sinks)}." if sinks else " It is not set."
+        self.hint = f"Name a sink of the variable ALC_CARD_SINKS.{named}"
+
+
+class CardImmutable(UsageError):
+    """A card, a key of a card, or its samples exist already, and are never changed."""
+
+    code = "card_immutable"
+    hint = "Nothing was written. Use another id or another key; what is there is never changed."
+
+    def __init__(self, card_id: str, *, key: str | None = None, samples: bool = False) -> None:
+        if samples:
+            words = f"samples already exist for card '{card_id}' (write-once)"
+        elif key is not None:
+            words = f"key '{key}' already set on card '{card_id}' (immutable)"
+        else:
+            words = f"card '{card_id}' already exists (immutable)"
+        super().__init__(words)
+        self.card_id = card_id
+        self.key = key
+
+
+class BadCard(UsageError):
+    """A card, its samples or an alias cannot be written or read as they are."""
+
+    code = "bad_card"
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.hint = hint or "Nothing was written. A card is an object with pkg.name."
+
+
+class BadCardQuery(UsageError):
+    """A search among cards, or in samples, cannot be understood."""
+
+    code = "bad_card_query"
+    hint = (
+        "The operators are eq, ne, lt, lte, gt, gte, in, nin, exists, contains and starts_with;"
+        " _and and _or take arrays, _not takes an object."
+    )
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
         self.reason = reason
         self.hint = hint or self.hint
 

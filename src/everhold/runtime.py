@@ -4,8 +4,13 @@
         result = await runtime.run(refund(order="7"), key="refund-7")
 
 `open` reads the settings and builds a `Runtime` from store, programs, answerers, engine and mover.
+<<<<<<< HEAD
 Its verbs run sessions. It owns `runtime.evals`, `.schedules`, `.triggers`, `.notifications`,
 `.archive`, `.envelopes` and `.workers`. Every verb takes a session by its id, its key or a handle.
+=======
+Its verbs run sessions. It owns `runtime.schedules`, `.triggers`, `.notifications`, `.archive`,
+`.envelopes`, `.cards` and `.workers`. Every verb takes a session by its id, its key or a handle.
+>>>>>>> 8a618bab (cards: answer alc.card in Python, and read algocline's files)
 The blocking façade is in `blocking.py`.
 """
 
@@ -29,6 +34,7 @@ from everhold.agents.envelopes import Envelopes
 from everhold.agents.session import AgentSession
 from everhold.agents.session_provider import check_agent_models
 from everhold.archive.archive import Archive, get_everhold_version
+from everhold.cards import CARD_SPACE, Cards, CardSource
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON, to_plain
 from everhold.core.intake import MAX_INPUT_BYTES, require_input_fits
@@ -196,6 +202,8 @@ class Runtime:
         # who answers the model questions of sessions started here
         self._llm = OUTSIDE if llm is None or Kind.LLM not in answerers else WORKERS
         self.mover = LocalMover(self.clock)
+        # a runtime without settings, as in tests, does not see the files of this user
+        cards = CardSource(self.clock, files=found is not None)
         self.engine = Engine(
             store,
             self._host,
@@ -213,6 +221,7 @@ class Runtime:
             ),
             services=self._make_services,
             substitute=substitute,
+            verbs={CARD_SPACE: cards},
             refuse=refuse_runtime,
         )
         self._serving: asyncio.Task[None] | None = None
@@ -223,6 +232,7 @@ class Runtime:
         self.evals = Evals(self.engine, self.programs, self.start)
         self.notifications = Notifications(self.engine, found, tell)
         self.archive = Archive(self.engine, found)
+        self.cards = Cards(self.engine, cards)
         self.envelopes = Envelopes(self.engine, self.programs, self._birth)
         self.workers = Workers(self.engine, found, self._take_up_chores)
         self._does_chores = False

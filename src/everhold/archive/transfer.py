@@ -39,6 +39,7 @@ from everhold.archive.export_format import (
     ValueLine,
     digest_deliveries,
 )
+from everhold.cards import CARD_NAMESPACES, CARD_SPACE
 from everhold.core.intake import IntakeItem
 from everhold.core.journal import AskedQuery, Delivery, find_first_open_delivery, find_open_queries
 from everhold.core.metrics import Metrics
@@ -260,6 +261,8 @@ class Exporter:
     async def values(self) -> int:
         """Write the durable values of the namespaces that the written sessions have used."""
         count = 0
+        if CARD_SPACE in self._namespaces:
+            self._namespaces |= set(CARD_NAMESPACES)
         for namespace in sorted(self._namespaces):
             for key in await self._store.keys(namespace):
                 value, _ = await self._store.value(namespace, key)

@@ -5,7 +5,6 @@ algocline, sessions of fluers, and replaying sessions with the present code.
 from __future__ import annotations
 
 import re
-import secrets
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -80,40 +79,25 @@ async def _import_new_parts(
 
 
 async def _build_import(store: Store, root: Path, fresh: list[LegacyPart], now: float) -> Change:
-    """An ended session that holds the values, because every write to a database belongs to a
-    session.
-    """
+    """An ended session that holds the values."""
     from everhold.archive.archive import get_everhold_version
-    from everhold.core.journal import Delivery, DeliveryNotes
-    from everhold.core.metrics import Metrics
-    from everhold.core.session import Birth, Head, Seed, SessionState, mint
-    from everhold.core.status import Returned
-    from everhold.ports.store import Change, ValueWrite
+    from everhold.engine.value_session import build_value_session
+    from everhold.ports.store import ValueWrite
 
-    birth = Birth(
-        id=mint(now, secrets.randbits(96)),
-        program="everhold:import-algocline",
-        args={"home": str(root)},
-        created_at=now,
-        seeds=[Seed(0, secrets.token_hex(12))],
-        title=f"imported from {root}",
-        everhold=get_everhold_version(),
-    )
     writes = [
         ValueWrite(namespace, key, [value], 0)
         for part in fresh
         for namespace, key, value in part.values
         if (await store.value(namespace, key))[1] == 0
     ]
-    notes = DeliveryNotes(outcome=Returned({"values": len(writes)}))
-    head = Head(0, 1, SessionState.COMPLETED, 0, 0, None, now, Metrics())
-    return Change(
-        id=birth.id,
-        head=head,
-        deliveries=[Delivery(0, now, notes=notes)],
-        birth=birth,
-        writes=writes,
-        durable=True,
+    return build_value_session(
+        "everhold:import-algocline",
+        {"home": str(root)},
+        f"imported from {root}",
+        writes,
+        result={"values": len(writes)},
+        now=now,
+        everhold=get_everhold_version(),
     )
 
 

@@ -2,11 +2,13 @@
 
 A value that was read once stays the same for the rest of the step. Writes are part of the step's
 commit, which fails if another process has written the same value in between.
+
+A feature may have verbs in a namespace of its own: see `everhold.ports.value_verbs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -18,6 +20,7 @@ from everhold.core.query import Kind, Query, inherit_namespace
 from everhold.engine.journal_reader import index_queries
 from everhold.errors import BadValue
 from everhold.ports.store import Store, ValueWrite
+from everhold.ports.value_verbs import StepVerbs, ValueVerbs
 
 _READING: Final = frozenset({"get", "keys", "scan"})
 
@@ -25,21 +28,30 @@ _READING: Final = frozenset({"get", "keys", "scan"})
 class DurableValues:
     """Answers the `state` queries of one step."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self, store: Store, verbs: Mapping[str, ValueVerbs] | None = None, at: float = 0.0
+    ) -> None:
         self._store = store
+        self._verbs = verbs or {}  # by namespace
+        self._begun: dict[str, StepVerbs] = {}
+        self._at = at
         self._seen: dict[tuple[str, str], tuple[list[JSON] | None, int]] = {}
         self._written: dict[tuple[str, str], list[JSON] | None] = {}
 
     async def answer(self, query: Query) -> JSON:
         namespace = query.args["in"]
+        if namespace in self._verbs:
+            if namespace not in self._begun:
+                self._begun[namespace] = self._verbs[namespace].begin(self, self._at)
+            return await self._begun[namespace].answer(query)
         verb = query.args["do"]
         given = query.args.get("value")
         place = (namespace, query.name)
         if verb == "keys":
             return await self._keys(namespace)
         if verb == "scan":
-            return await self._scan(namespace, prefix=query.name)
-        found = await self._found(place)
+            return [[key, value] for key, value in await self.scan(namespace, query.name)]
+        found = await self.found(*place)
         match verb:
             case "get":
                 return found
@@ -69,16 +81,28 @@ class DurableValues:
                         msgspec.structs.replace(query, args={**query.args, "in": namespace})
                     )
 
-    async def _found(self, place: tuple[str, str]) -> list[JSON] | None:
+    async def found(self, namespace: str, key: str) -> list[JSON] | None:
+        """A value as a list of one; None if it is not set."""
+        place = (namespace, key)
         if place not in self._seen:
             self._seen[place] = await self._store.value(*place)
         return self._written.get(place, self._seen[place][0])
 
-    async def _scan(self, namespace: str, *, prefix: str) -> list[JSON]:
-        """The pairs of keys with this prefix and their values, in the order of the keys."""
+    async def scan(self, namespace: str, prefix: str) -> list[tuple[str, JSON]]:
+        """The keys with this prefix and their values, in the order of the keys."""
         keys = [key for key in await self._keys(namespace) if key.startswith(prefix)]
-        pairs = [(key, await self._found((namespace, key))) for key in keys]
-        return [[key, found[0]] for key, found in pairs if found is not None]
+        pairs = [(key, await self.found(namespace, key)) for key in keys]
+        return [(key, found[0]) for key, found in pairs if found is not None]
+
+    async def put(self, namespace: str, key: str, value: JSON) -> None:
+        """Write a value. The commit checks that it still is what was read."""
+        await self.found(namespace, key)
+        self._written[(namespace, key)] = [value]
+
+    def committed(self) -> None:
+        """The step is stored: features may now tell others about it."""
+        for verbs in self._begun.values():
+            verbs.committed()
 
     def _incr(
         self, place: tuple[str, str], found: list[JSON] | None, delta: float, default: float

@@ -95,6 +95,7 @@ from everhold.ports.store import (
     Store,
     WorkerRecord,
 )
+from everhold.ports.value_verbs import ValueVerbs
 
 log = logging.getLogger("everhold")
 T = TypeVar("T")
@@ -133,6 +134,7 @@ class Engine:
         *,
         services: ServicesFactory | None = None,
         substitute: CallSubstitute | None = None,
+        verbs: Mapping[str, ValueVerbs] | None = None,
         refuse: Callable[[], None],
     ) -> None:
         worker = f"w-{secrets.token_hex(8)}"
@@ -147,7 +149,7 @@ class Engine:
         self.presence = Presence(store, clock, worker, LeaseTimings(options.ttl))
         owner = make_lease_owner(WorkerRecord(worker, get_machine_id(), os.getpid()))
         self.leases = Leases(store, owner, clock, self.presence, self.serving)
-        stepper = Stepper(store, clock, self.policy, self.presence, self.serving)
+        stepper = Stepper(store, clock, self.policy, self.presence, self.serving, verbs)
         observers = Observers(options.observers)
         self.sessions = SessionCache(
             store, host, stepper, observers, self, self.serving, wakeup, cache=options.cache

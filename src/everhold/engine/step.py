@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -55,9 +55,10 @@ from everhold.engine.live_session import (
 )
 from everhold.engine.liveness import Presence
 from everhold.engine.serving import Serving
-from everhold.errors import BadValue, Spinning
+from everhold.errors import Spinning, UsageError
 from everhold.ports.program import Clock, RestartableExecution
 from everhold.ports.store import NO_WORKER, Change, Effect, Letter, Notice, Store
+from everhold.ports.value_verbs import ValueVerbs
 
 #: Letters that a session does not need after its end, not even if it is retried.
 _PAST: Final = frozenset({"start", "cancel"})
@@ -108,8 +109,10 @@ class Stepper:
         policy: AnswerPolicy,
         presence: Presence,
         serving: Serving,
+        verbs: Mapping[str, ValueVerbs] | None = None,
     ) -> None:
         self._store = store
+        self._verbs = verbs  # of features, on durable values; by namespace
         self._clock = clock
         self._policy = policy
         self._presence = presence
@@ -230,7 +233,7 @@ class Stepper:
 
     async def _go_on(self, live: LiveSession, current: StepInProgress, quick: list[Query]) -> None:
         """Answer the program from the store until it asks something else."""
-        current.values = current.values or DurableValues(self._store)
+        current.values = current.values or DurableValues(self._store, self._verbs, current.at)
         while quick and current.said.outcome is None:
             if not len(current.deliveries) % DELIVERIES_PER_LOOP_TURN:
                 await asyncio.sleep(0)
@@ -405,7 +408,7 @@ class Stepper:
         """Make the first commit of a fork: it asks all open queries again, except the answered
         ones.
         """
-        values = DurableValues(self._store)
+        values = DurableValues(self._store, self._verbs, live.head.updated_at)
         await values.inherit(shared, live.id)
         current = StepInProgress(
             live.head.updated_at, [], live.birth, StepResult([], [], None, []), values=values
@@ -448,10 +451,12 @@ class Stepper:
         change = self._change(live, current)
         if not change.effects:
             await self._store.commit(change, change.head.revision - 1)
-            return
-        await self._presence.introduce()
-        with self.marking(live.id):
-            await self._store.commit(change, change.head.revision - 1)
+        else:
+            await self._presence.introduce()
+            with self.marking(live.id):
+                await self._store.commit(change, change.head.revision - 1)
+        if current.values is not None:
+            current.values.committed()  # without an await: see `marking`
 
     @contextmanager
     def marking(self, session_id: str) -> Iterator[None]:
@@ -501,7 +506,7 @@ class Stepper:
             if query.kind is Kind.STATE:
                 try:
                     answers.append(QueryAnswer(query.q, await values.answer(query)))
-                except BadValue as error:
+                except UsageError as error:  # such as BadValue; the program gets it
                     answers.append(
                         QueryAnswer(query.q, error={"code": error.code, "message": str(error)})
                     )

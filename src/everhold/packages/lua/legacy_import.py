@@ -14,9 +14,7 @@ read. Logs are only counted: alc_log_view reads them in place.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Collection, Iterator
-from datetime import date, time
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -24,8 +22,18 @@ import msgspec
 
 from everhold.core.codec import JSON, loads, to_plain
 from everhold.core.query import make_lua_namespace
-from everhold.errors import BadPackage, BadPackageFile, BadValue
+from everhold.errors import BadCard, BadPackage, BadPackageFile
 from everhold.packages.lua.atomic_file import read_text_file, write_atomically
+from everhold.packages.lua.card_files import (
+    ALIASES_FILE,
+    UNREADABLE,
+    get_samples_path,
+    list_card_files,
+    read_aliases,
+    read_card,
+    read_samples,
+)
+from everhold.packages.lua.card_index import make_index_entry
 from everhold.packages.lua.folder import is_package_name
 from everhold.packages.lua.paths import AlcHome, find_project_root
 from everhold.packages.lua.project import LEGACY_SOURCE, Project
@@ -55,9 +63,9 @@ def read_legacy_data(home: AlcHome, shares: Collection[str] = ()) -> LegacyData:
     found = LegacyData()
     for file in sorted(home.state.glob("*.json")):
         _collect(found, file, lambda file=file: [*_state(file, shares)])
-    for file in sorted(home.cards.glob("*/*.toml")):
+    for file in list_card_files(home.cards):
         _collect(found, file, lambda file=file: [_card(file)])
-    aliases = home.cards / "_aliases.toml"
+    aliases = home.cards / ALIASES_FILE
     if aliases.is_file():
         _collect(found, aliases, lambda: [*_aliases(aliases)])
     found.logs = sum(not file.name.endswith(".meta.json") for file in home.logs.glob("[!.]*.json"))
@@ -67,7 +75,7 @@ def read_legacy_data(home: AlcHome, shares: Collection[str] = ()) -> LegacyData:
 def _collect(found: LegacyData, file: Path, read: Any) -> None:
     try:
         found.parts += read()
-    except (OSError, ValueError, BadValue, RecursionError) as error:
+    except (*UNREADABLE, BadCard) as error:
         found.problems.append(f"{file}: {error}")
 
 
@@ -83,89 +91,33 @@ def _state(file: Path, shares: Collection[str]) -> Iterator[LegacyPart]:
 
 
 def _card(file: Path) -> LegacyPart:
-    body = to_plain(_without_dates(tomllib.loads(file.read_text(encoding="utf-8"))), file.stem)
-    body.setdefault("card_id", file.stem)
-    package = _at(body, "pkg", "name") or file.parent.name
-    if not isinstance(body.get("pkg", {}), dict):
-        raise ValueError("pkg should be a table")
-    body["pkg"] = {"name": package, **body.get("pkg", {})}
+    body = read_card(file)
     card_id = body["card_id"]
-    if (
-        card_id != file.stem
-        or {*package, *card_id} & set("/\\\0")
-        or ".." in f"{package} {card_id}"
-    ):
-        raise ValueError(f"card {card_id!r} of package {package!r} does not fit its file name")
+    package = body["pkg"]["name"]
     place = f"{package}/{card_id}"
     values = [
         ("card/id", card_id, package),
         ("card/body", place, body),
-        ("card/index", place, _index(body)),
+        ("card/index", place, make_index_entry(body, package)),
     ]
-    samples = file.with_name(f"{card_id}.samples.jsonl")
-    if samples.is_file():
-        rows = [to_plain(loads(line), f"{samples.name}, line {n}") for n, line in _lines(samples)]
+    rows = read_samples(get_samples_path(file))
+    if rows is not None:
         values.append(("card/samples", card_id, rows))
     return LegacyPart("card", card_id, values)
 
 
-def _index(body: dict[str, Any]) -> dict[str, JSON]:
-    """The index entry of a card, as `alc.card` writes it."""
-    entry = {
-        "card_id": body["card_id"],
-        "pkg": body["pkg"]["name"],
-        "created_at": _at(body, "created_at"),
-        "model": _at(body, "model", "id"),
-        "scenario": _at(body, "scenario", "name"),
-        "prior_card_id": _at(body, "metadata", "prior_card_id"),
-        "prior_relation": _at(body, "metadata", "prior_relation"),
-    }
-    stats = body.get("stats")
-    rate = stats.get("pass_rate") if isinstance(stats, dict) else None
-    if type(rate) in (int, float):
-        entry["pass_rate"] = rate
-    return {key: value for key, value in entry.items() if value is not None}
-
-
 def _aliases(file: Path) -> Iterator[LegacyPart]:
-    rows = _without_dates(tomllib.loads(file.read_text(encoding="utf-8"))).get("alias", [])
-    for row in rows if isinstance(rows, list) else [rows]:
-        name = _at(_object(row), "name")
-        card_id = _at(_object(row), "card_id")
-        if not name or not card_id:
-            raise ValueError("an alias needs a name and a card_id")
-        yield LegacyPart("alias", name, [("card/alias", name, to_plain(row, name))])
+    for row in read_aliases(file):
+        yield LegacyPart("alias", row["name"], [("card/alias", row["name"], row)])
 
 
 # ---- values
-
-
-def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    for number, line in enumerate(file.read_bytes().splitlines(), 1):
-        if line.strip():
-            yield number, line
 
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("it should hold an object")
     return value
-
-
-def _at(value: Any, *path: str) -> str | None:
-    """The string at a path; None if there is another value or none."""
-    for part in path:
-        value = value.get(part) if isinstance(value, dict) else None
-    return value if isinstance(value, str) else None
-
-
-def _without_dates(value: Any) -> Any:
-    """Dates of TOML become strings, because JSON has no dates."""
-    if isinstance(value, dict):
-        return {key: _without_dates(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_without_dates(one) for one in value]
-    return value.isoformat() if isinstance(value, date | time) else value
 
 
 # ---- an old alc.lock

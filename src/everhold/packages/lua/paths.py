@@ -7,6 +7,7 @@
     ALC_LOG_DIR               the folder of transcripts; default: logs/ in the home, else the first writable folder
     ALC_LOG_LEVEL             off: no transcripts
     ALC_PROMPT_PREVIEW_CHARS  characters of a prompt in a preview; default: 200
+    ALC_CARD_SINKS            folders that get a copy of every card, as file:// addresses separated by `|`
 
 `UNHEEDED_VARIABLES` lists variables that have no effect here. This module creates and writes nothing.
 """  # noqa: E501
@@ -14,9 +15,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -29,12 +32,10 @@ PROJECT_FILE: Final = "alc.toml"
 
 #: Variables that have no effect here, each with the reason.
 UNHEEDED_VARIABLES: Final = {
-    "ALC_CARD_SINKS": (
-        "cards are in the database and are not mirrored to a folder; `everhold export"
-        " --values` writes them"
-    ),
     "ALC_SHAPE_CHECK": "programs read no environment variables, so that replays do not differ",
 }
+
+_BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|\0")
 
 Env = Mapping[str, str]
 
@@ -97,12 +98,38 @@ def read_packages_path(env: Env | None = None) -> tuple[Path, ...]:
 
 
 def list_unheeded_variables(env: Env | None = None) -> list[str]:
-    """One sentence for each variable that is set and has no effect here."""
-    return [
+    """One sentence for each variable, or part of one, that is set and has no effect here."""
+    unheeded = [
         f"{name} has no effect here: {reason}"
         for name, reason in UNHEEDED_VARIABLES.items()
         if _of(env).get(name)
     ]
+    return unheeded + [f"ALC_CARD_SINKS: {problem}" for problem in read_card_sinks(env)[1]]
+
+
+def read_card_sinks(env: Env | None = None) -> tuple[dict[str, Path], list[str]]:
+    """The folders of ALC_CARD_SINKS by their address, and why other parts of it have no effect."""
+    sinks: dict[str, Path] = {}
+    problems = []
+    for word in filter(None, map(str.strip, _of(env).get("ALC_CARD_SINKS", "").split("|"))):
+        path = parse_file_address(word)
+        if path is None:
+            problems.append(f"{word!r} is not a sink; give file:///folder, with % for other bytes")
+        elif (address := f"file://{quote(str(path))}") in sinks:
+            problems.append(f"{word!r} is named twice")
+        else:
+            sinks[address] = path
+    return sinks, problems
+
+
+def parse_file_address(word: str) -> Path | None:
+    """The absolute path of a file:// address; None if it is not one."""
+    if not word.startswith("file:///") or _BAD_PERCENT.search(word):
+        return None
+    try:
+        return Path(unquote(word.removeprefix("file://"), errors="strict"))
+    except UnicodeDecodeError:
+        return None
 
 
 def is_strict(env: Env | None = None) -> bool:

@@ -50,7 +50,7 @@ from everhold.programs.lua.search_path import (
     load_lua_source,
 )
 from everhold.programs.lua.values import (
-    CARD_NAMESPACES,
+    CARD_NAMESPACE,
     decode_lua_json,
     decode_lua_text,
     derive_lua_seed,
@@ -72,6 +72,7 @@ from everhold.programs.lua.vm import (
 #: Coroutines that an execution may have at once, and the memory of the smallest of them.
 MAX_COROUTINES: Final = 64
 _LEAST: Final = 8 * 2**20
+_CARDS: Final = CARD_NAMESPACE.encode()
 #: Characters of an error, and of its traceback, that are stored.
 _LONGEST: Final = 20_000
 #: Answers that are delivered together on replay.
@@ -397,6 +398,8 @@ class LuaExecution:
             said = format_answer_error(answer)
             if query.kind is Kind.STATE:  # the wording of algocline
                 said = said.replace(b" cannot be stored as JSON: is ", b" is ")
+                if query.args["in"] == CARD_NAMESPACE:
+                    said = f"alc.card.{query.args['do']}: ".encode() + said
             self._withdraw(wait)
             self._resume(wait.strand, False, said)
             return
@@ -510,9 +513,8 @@ class LuaExecution:
     ) -> VmInput | None:
         if self._cancelled:
             return False, str(AfterCancel("state")).encode()
-        cards = namespace.decode()
         args: dict[str, JSON] = {
-            "in": cards if cards in CARD_NAMESPACES else strand.space,
+            "in": CARD_NAMESPACE if namespace == _CARDS else strand.space,
             "do": verb.decode(),
         }
         if value is not None:

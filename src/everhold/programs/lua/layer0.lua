@@ -292,6 +292,11 @@ function host.state(verb, namespace, key, value)
   return found
 end
 
+-- A verb of cards. A missing result is nil.
+function host.card(verb, name, value)
+  return state(verb, "card", name or "", value)
+end
+
 -- The table that a chunk of the library writes to: it reads through to `alc`, and sets only missing fields there.
 local libraries = kit.setmetatable({}, {
   __index = alc,

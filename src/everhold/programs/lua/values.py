@@ -5,7 +5,7 @@ Bytes, numbers and booleans are passed as they are, everything else as JSON.
     lua/<name>                the namespace of the program: `ctx._ns` is the name, or "default"
     <name>                    the same, if the settings share this name with Python programs
     fork-<session>-<path>     the values of one child of an `alc.fork`
-    card/…                    the values of `alc.card`
+    card                      the verbs of `alc.card`, which are answered by `everhold.cards`
 
 Rules
   1. The process that starts a session decides its namespace. A Lua state or a worker cannot change
@@ -80,9 +80,8 @@ def derive_lua_seed(seed: str, path: str) -> tuple[int, int]:
     )
 
 
-CARD_NAMESPACES: Final = frozenset(
-    {"card/id", "card/body", "card/index", "card/samples", "card/alias"}
-)
+#: The namespace of the verbs of cards. The values of cards have other namespaces.
+CARD_NAMESPACE: Final = "card"
 
 
 def get_namespace_name(ctx: Mapping[str, JSON]) -> str:
@@ -96,8 +95,6 @@ def may_use_namespace(args: JSON, space: str, session_id: str) -> bool:
     namespace = args.get("in") if isinstance(args, dict) else None
     if not isinstance(namespace, str):
         return False
-    return (
-        namespace == space
-        or namespace in CARD_NAMESPACES
-        or namespace.startswith(make_own_namespace(session_id, ""))
+    return namespace in (space, CARD_NAMESPACE) or namespace.startswith(
+        make_own_namespace(session_id, "")
     )

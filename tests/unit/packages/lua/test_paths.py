@@ -14,6 +14,7 @@ from everhold.packages.lua.paths import (
     is_strict,
     list_unheeded_variables,
     log_dir,
+    read_card_sinks,
     read_packages_path,
     read_preview_chars,
 )
@@ -65,11 +66,37 @@ def test_more_folders_of_packages(tmp_path: Path) -> None:
 
 
 def test_what_does_nothing_here_says_so() -> None:
+    """A variable that is heeded, or empty, is not named."""
     (said,) = list_unheeded_variables(
-        {"ALC_CARD_SINKS": "file:///mirror", "ALC_SHAPE_CHECK": "", "ALC_HOME": "/h"}
+        {"ALC_SHAPE_CHECK": "1", "ALC_CARD_SINKS": "file:///mirror", "ALC_HOME": "/h"}
     )
-    assert said.startswith("ALC_CARD_SINKS has no effect here: cards are in the database")
-    assert list_unheeded_variables({}) == []
+    assert said.startswith("ALC_SHAPE_CHECK has no effect here: ")
+    assert list_unheeded_variables({"ALC_SHAPE_CHECK": ""}) == []
+
+
+def test_sinks() -> None:
+    """Folders by their address; blanks around them, and empty parts, are ignored."""
+    sinks, problems = read_card_sinks({"ALC_CARD_SINKS": " file:///a/b | |file:///c%20d|"})
+    assert sinks == {"file:///a/b": Path("/a/b"), "file:///c%20d": Path("/c d")}
+    assert problems == []
+    assert read_card_sinks({}) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["/a", "s3://bucket/x", "file://host/x", "file:/x", "file:///%zz", "file:///%ff", "file:///%2"],
+)
+def test_what_is_not_a_sink_is_named(word: str) -> None:
+    """And the others are sinks."""
+    sinks, (problem,) = read_card_sinks({"ALC_CARD_SINKS": f"{word}|file:///a"})
+    assert list(sinks) == ["file:///a"]
+    assert problem.startswith(f"{word!r} is not a sink")
+    assert list_unheeded_variables({"ALC_CARD_SINKS": word}) == [f"ALC_CARD_SINKS: {problem}"]
+
+
+def test_a_sink_that_is_named_twice_is_one_sink() -> None:
+    sinks, (problem,) = read_card_sinks({"ALC_CARD_SINKS": "file:///a%62|file:///ab"})
+    assert list(sinks) == ["file:///ab"] and problem == "'file:///ab' is named twice"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 and a dict.
 """
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import lupa.lua54 as lupa
 
 import everhold.programs.lua as room
+from everhold.cards.verbs import CardVerbs
+from everhold.cards.view import CardView
+from everhold.errors import UsageError
 
 CHUNKS = ("text", "alc_math", "layer1", "cards")
 FOLDER = Path(room.__file__).parent
@@ -47,6 +51,12 @@ function host.state(op, namespace, key, value)
   if text == nil then return nil end
   return alc.json_decode(text)
 end
+function host.card(verb, name, value)
+  local text, problem = py.card(verb, name, value ~= nil and alc.json_encode(value) or nil)
+  if problem then error(problem, 0) end
+  local found = alc.json_decode(text)
+  if found ~= null then return found end
+end
 host.version, host.require, host.null, host.array = "9.9", require, null, Array
 local loaded = {}
 function host.part(name)
@@ -71,6 +81,28 @@ end
 function alc.state.set(key, value) host.state("set", "default", key, value) end
 return alc, host, null, Array
 """
+
+
+class DictValues:
+    """The durable values of one step, on a dict of JSON texts."""
+
+    def __init__(self, stored: dict[tuple[str, str], str]) -> None:
+        self._stored = stored
+        self.written: dict[tuple[str, str], str] = {}
+
+    async def found(self, namespace: str, key: str) -> list[Any] | None:
+        text = (self._stored | self.written).get((namespace, key))
+        return None if text is None else [json.loads(text)]
+
+    async def scan(self, namespace: str, prefix: str) -> list[tuple[str, Any]]:
+        return [
+            (key, json.loads(text))
+            for (space, key), text in sorted((self._stored | self.written).items())
+            if space == namespace and key.startswith(prefix)
+        ]
+
+    async def put(self, namespace: str, key: str, value: Any) -> None:
+        self.written[namespace, key] = json.dumps(value)
 
 
 class Library:
@@ -117,6 +149,7 @@ class Library:
             "llm": self._llm,
             "budget": self._budget,
             "state": self._state,
+            "card": self._card,
         }
 
     def _llm(self, prompt: str, opts: str) -> tuple[str | None, str | None]:
@@ -154,6 +187,20 @@ class Library:
                 ]
                 return json.dumps([pair for pair in pairs if pair[0].startswith(key)])
         raise AssertionError(op)
+
+    # ---- cards, as the engine answers them: one step for each query
+
+    def _card(self, verb: str, name: str, value: str | None) -> tuple[str | None, str | None]:
+        self.questions += 1
+        step = DictValues(self.values)
+        verbs = CardVerbs(CardView(step, None), self.now, "9.9")
+        given = None if value is None else json.loads(value)
+        try:
+            found = asyncio.run(verbs.run(verb, name, given))
+        except UsageError as error:
+            return None, f"alc.card.{verb}: {error}"
+        self.values.update(step.written)
+        return json.dumps(found), None
 
     # ---- a plain codec: arrays have a metatable, null is a userdata
 

@@ -1,0 +1,176 @@
+"""Sinks: folders that get a copy of every card, in the form of algocline's files.
+
+`ALC_CARD_SINKS=file:///srv/cards|file:///mnt/team/cards` names them. What a commit has written is
+copied right after it.
+
+Rules
+  1. A sink that fails never fails the write: the failure is counted, and logged.
+  2. Each process copies what it writes itself, and counts for itself.
+  3. A backfill adds cards that a sink lacks. It never changes a card that is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from everhold.cards.view import CardView, CardWrite
+from everhold.core.codec import JSON
+from everhold.errors import BadCard, EverholdError, UnknownCardSink
+from everhold.packages.lua.atomic_file import write_atomically
+from everhold.packages.lua.card_files import (
+    ALIASES_FILE,
+    dump_aliases,
+    dump_card,
+    dump_samples,
+    get_samples_path,
+    is_card_name,
+    list_card_files,
+)
+from everhold.packages.lua.paths import parse_file_address, read_card_sinks
+
+log = logging.getLogger("everhold")
+
+WRITE_KINDS: Final = ("created", "appended", "samples", "aliases")
+
+
+class CardSink:
+    """One folder, and what was copied to it."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self.address = address
+        self.folder = folder
+        self._ok = dict.fromkeys(WRITE_KINDS, 0)
+        self._failed = dict.fromkeys(WRITE_KINDS, 0)
+        self._last_error: dict[str, JSON] | None = None
+
+    def copy(self, write: CardWrite, at: float) -> str:
+        """Copy a write, and count it. Returns why that failed, or empty text."""
+        try:
+            self._copy(write)
+        except (EverholdError, OSError) as error:
+            self._failed[write.kind] += 1
+            self._last_error = {"kind": write.kind, "msg": str(error), "ts_ms": int(at * 1000)}
+            log.warning("card sink %s: %s", self.address, error)
+            return str(error)
+        self._ok[write.kind] += 1
+        return ""
+
+    def has(self, card_id: str) -> bool:
+        return self._find(card_id) is not None
+
+    def _copy(self, write: CardWrite) -> None:
+        if write.kind == "aliases":
+            return write_atomically(self.folder / ALIASES_FILE, dump_aliases(write.content))
+        if not is_card_name(write.card_id) or not is_card_name(write.pkg):
+            raise BadCard(f"card {write.card_id!r} of {write.pkg!r} cannot be a file")
+        file = self._find(write.card_id) or self.folder / write.pkg / f"{write.card_id}.toml"
+        if write.kind != "samples":
+            return write_atomically(file, dump_card(write.content))
+        if not file.exists():
+            raise BadCard(f"samples of card '{write.card_id}': the card is missing there")
+        return write_atomically(get_samples_path(file), dump_samples(write.content))
+
+    def _find(self, card_id: str) -> Path | None:
+        wanted = f"{card_id}.toml"
+        return next((one for one in list_card_files(self.folder) if one.name == wanted), None)
+
+    def stats(self) -> dict[str, JSON]:
+        """What was copied, as `alc_stats` shows it."""
+        return {
+            "sink": self.address,
+            "ok": dict(self._ok),
+            "err": dict(self._failed),
+            "last_error": self._last_error,
+        }
+
+
+class SinkReport(msgspec.Struct):
+    """What a backfill copied, or would copy."""
+
+    sink: str
+    pushed: list[str] = []
+    skipped: list[str] = []
+    failed: list[tuple[str, str]] = []
+    pushed_samples: list[str] = []
+
+    def to_json(self) -> dict[str, JSON]:
+        return {
+            "sink": self.sink,
+            "pushed": [*self.pushed],
+            "skipped": [*self.skipped],
+            "failed": [[*one] for one in self.failed],
+            "pushed_samples": [*self.pushed_samples],
+        }
+
+
+class CardSinks:
+    """The sinks of this process. They are read when they are first needed."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._sinks: list[CardSink] | None = None
+
+    @property
+    def all(self) -> list[CardSink]:
+        if self._sinks is None:
+            named, _ = read_card_sinks()
+            self._sinks = [CardSink(address, folder) for address, folder in named.items()]
+        return self._sinks
+
+    def copy(self, writes: Iterable[CardWrite]) -> None:
+        """Copy what was written to every sink."""
+        for write in writes:
+            for sink in self.all:
+                sink.copy(write, self._now())
+
+    def find(self, address: str) -> CardSink:
+        """A sink by its address; raises `UnknownCardSink`."""
+        path = parse_file_address(address)
+        for sink in self.all:
+            if sink.address == address or (path is not None and sink.folder == path):
+                return sink
+        raise UnknownCardSink(address, [sink.address for sink in self.all])
+
+    async def backfill(self, view: CardView, address: str, *, dry_run: bool) -> SinkReport:
+        """Copy the cards that a sink lacks to it; raises `UnknownCardSink`.
+
+        What the view itself has written is left out.
+        """
+        sink = self.find(address)
+        report = SinkReport(address)
+        written = {write.card_id for write in view.writes}
+        entries = [one for one in await view.entries() if one["card_id"] not in written]
+        for entry in sorted(entries, key=lambda one: (one["pkg"], one["card_id"])):
+            card_id = entry["card_id"]
+            if await asyncio.to_thread(sink.has, card_id):
+                report.skipped.append(card_id)
+                continue
+            try:
+                writes = await load_writes(view, card_id)
+            except BadCard as error:  # its samples cannot be read
+                report.failed.append((card_id, str(error)))
+                continue
+            for write in writes:
+                failed = "" if dry_run else await asyncio.to_thread(sink.copy, write, self._now())
+                if failed:
+                    report.failed.append((card_id, failed))
+                    break
+                is_card = write.kind == "created"
+                (report.pushed if is_card else report.pushed_samples).append(card_id)
+        files = await view.files()
+        report.failed += [(one.card_id, str(one)) for one in files.problems if one.card_id]
+        return report
+
+
+async def load_writes(view: CardView, card_id: str) -> list[CardWrite]:
+    """A card and its samples, as they would be written to a sink."""
+    card, package = await view.require(card_id)
+    writes = [CardWrite("created", card_id, package, card)]
+    rows = await view.samples(card_id)
+    return writes if rows is None else [*writes, CardWrite("samples", card_id, package, rows)]
