@@ -140,6 +140,8 @@ class CardView:
         if found is not None:
             return list(found[0])
         files = await self.files()
+        if card_id not in files.cards:
+            return None
         return await asyncio.to_thread(files.read_samples, card_id)
 
     async def aliases(self) -> list[dict[str, JSON]]:

@@ -137,7 +137,8 @@ def _check(where: JSON, path: str) -> None:
     if where == []:  # an empty table of Lua
         return
     if not isinstance(where, dict):
-        raise BadCardQuery(f"{path} must be an object, not {_name_type(where)}")
+        array = ", not an array" if isinstance(where, list) else ""
+        raise BadCardQuery(f"{path} must be an object{array}")
     if _is_leaf(where):
         for key, wanted in where.items():
             _check_operand(key, wanted, f"{path}.{key}")
@@ -146,7 +147,7 @@ def _check(where: JSON, path: str) -> None:
         here = f"{path}.{key}"
         if key in ("_and", "_or"):
             if not isinstance(wanted, list) and wanted != {}:
-                raise BadCardQuery(f"{here} must be an array of objects")
+                raise BadCardQuery(f"{here} must be an array")
             for place, part in enumerate(wanted, 1):
                 _check(part, f"{here}.{place}")
         elif key == "_not" or isinstance(wanted, dict):
@@ -276,8 +277,3 @@ def read_count(name: str, value: JSON, default: int | None) -> int | None:
 
 def select_page(found: list[T], offset: int, limit: int | None) -> list[T]:
     return found[offset : None if limit is None else offset + limit]
-
-
-def _name_type(value: JSON) -> str:
-    names = {list: "an array", str: "text", bool: "a truth value", type(None): "null"}
-    return names.get(type(value), "a number")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -54,7 +53,7 @@ class AlcTool(msgspec.Struct, frozen=True):
 
 
 #: Parameters that some hosts send as JSON text.
-_LENIENT: Final = ("responses", "usage", "opts", "filter", "fields")
+_LENIENT: Final = ("responses", "usage", "opts", "filter", "fields", "where", "order_by")
 
 
 def parse_alc_arguments(tool: AlcTool, arguments: dict[str, Any] | None) -> Any:
@@ -204,5 +203,5 @@ def dump_pretty(value: JSON) -> str:
     return json.dumps(msgspec.to_builtins(value), indent=2, sort_keys=True, ensure_ascii=False)
 
 
-def dump_compact(value: Mapping[str, JSON]) -> str:
+def dump_compact(value: JSON) -> str:
     return dump_wire_json(value)

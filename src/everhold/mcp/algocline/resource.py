@@ -21,7 +21,6 @@ from everhold.mcp.runtime_holder import RuntimeHolder
 from everhold.packages.lua import folder, paths, scaffold
 from everhold.packages.lua.listing import list_packages
 from everhold.packages.lua.meta import read_package_meta
-from everhold.ports.store import Store
 
 LUA_MIME_TYPE: Final = "text/x-lua"
 JSON_MIME_TYPE: Final = "application/json"
@@ -109,12 +108,15 @@ class AlcResources:
                 case "cards", [card_id]:
                     _check_name("card_id", card_id, uri)
                     _read_parameters(uri, query, {})
-                    return alc_wire.dump_compact(await self._card(card_id)), JSON_MIME_TYPE
+                    card = await (await self._holder.runtime()).cards.get(card_id)
+                    return alc_wire.dump_compact(card), JSON_MIME_TYPE
                 case "cards", [card_id, "samples"]:
                     _check_name("card_id", card_id, uri)
-                    return await self._samples(
-                        card_id, **_read_parameters(uri, query, _SAMPLES)
-                    ), JSON_MIME_TYPE
+                    page = _read_parameters(uri, query, _SAMPLES)
+                    rows = await (await self._holder.runtime()).cards.samples(
+                        card_id, offset=page["offset"], limit=page["limit"]
+                    )
+                    return alc_wire.dump_compact(rows), JSON_MIME_TYPE
                 case "logs", [session_id]:
                     _check_name("session_id", session_id, uri)
                     runtime = await self._holder.runtime()
@@ -158,26 +160,6 @@ class AlcResources:
             return found.main.read_text(encoding="utf-8"), LUA_MIME_TYPE
         except (OSError, UnicodeDecodeError) as error:
             raise AlcRefused(f"Failed to read {found.main}: {error}", "bad_package_file") from None
-
-    async def _card(self, card_id: str) -> Any:
-        store = await self._store()
-        package = (await store.value("card/id", card_id))[0]
-        body = (
-            None
-            if package is None
-            else (await store.value("card/body", f"{package[0]}/{card_id}"))[0]
-        )
-        if body is None:
-            raise AlcRefused(f"card '{card_id}' not found", "bad_request")
-        return body[0]
-
-    async def _samples(self, card_id: str, offset: int, limit: int) -> str:
-        await self._card(card_id)
-        rows = (await (await self._store()).value("card/samples", card_id))[0] or [[]]
-        return alc_wire.dump_compact(rows[0][offset : offset + limit])
-
-    async def _store(self) -> Store:
-        return (await self._holder.runtime()).store
 
 
 # ---- addresses

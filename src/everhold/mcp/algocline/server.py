@@ -16,6 +16,7 @@ from everhold.mcp.algocline.alc_wire import (
     describe_alc_tool,
     parse_alc_arguments,
 )
+from everhold.mcp.algocline.card_tools import CARD_TOOLS, is_card_verb, run_card_verb
 from everhold.mcp.algocline.package_tools import PACKAGE_TOOLS, is_package_verb, run_package_verb
 from everhold.mcp.algocline.session_tools import SESSION_TOOLS, AlcToolHandlers, ReportedSteps
 from everhold.mcp.protocol import (
@@ -28,7 +29,7 @@ from everhold.mcp.protocol import (
 from everhold.mcp.runtime_holder import RuntimeHolder
 from everhold.mcp.server import McpFront
 from everhold.mcp.tool_call import ProgressObserver
-from everhold.packages.lua.paths import list_unheeded_variables
+from everhold.packages.lua.paths import list_unheeded_variables, read_card_sinks
 
 log = logging.getLogger("everhold")
 
@@ -41,11 +42,12 @@ INSTRUCTIONS: Final = (
     ' ended; with pending_filter "full" it shows their questions again. alc_log_view, alc_note and'
     " alc_stats read the logs of sessions that have ended. alc_pkg_list, alc_pkg_install,"
     " alc_pkg_link, alc_pkg_unlink, alc_pkg_remove, alc_pkg_repair, alc_pkg_doctor and"
-    " alc_pkg_scaffold manage packages. alc_init, alc_update and alc_migrate manage a project's"
-    " alc.toml and alc.lock. alc_info shows where everything is."
+    " alc_pkg_scaffold manage packages. alc_card_find, alc_card_get and the other alc_card tools"
+    " read and annotate cards, the immutable records of runs. alc_init, alc_update and alc_migrate"
+    " manage a project's alc.toml and alc.lock. alc_info shows where everything is."
 )
 
-TOOLS: Final = (*SESSION_TOOLS, *PACKAGE_TOOLS)
+TOOLS: Final = (*SESSION_TOOLS, *PACKAGE_TOOLS, *CARD_TOOLS)
 BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 
 
@@ -90,6 +92,8 @@ class AlcFront(McpFront):
         # read now, because other calls may report later steps meanwhile
         heard = self._reported.of(getattr(given, "session_id", None) or "")
         try:
+            if is_card_verb(tool.verb):
+                return await self._finish(self._run_card_tool(tool, given))
             text, reported = await self._finish(self._run_alc_tool(context, tool, given, heard))
         except AlcRefused as error:
             return _refused(error)
@@ -106,12 +110,20 @@ class AlcFront(McpFront):
         self, context: RequestContext, tool: AlcTool, given: Any, heard: int
     ) -> tuple[str, dict[str, int]]:
         if is_package_verb(tool.verb):
-            return alc_wire.dump_compact(await run_package_verb(tool.verb, given)), {}
+            made = await run_package_verb(tool.verb, given)
+            if made.get("cards_installed") and read_card_sinks()[0]:
+                await (await self.holder.runtime()).cards.copy_installed(made["cards_installed"])
+            return alc_wire.dump_compact(made), {}
         tool_call = AlcToolHandlers(
             self.holder, self.observer, await self.holder.runtime(), context, heard
         )
         verb = "continue_" if tool.verb == "continue" else tool.verb
         return await getattr(tool_call, verb)(given), tool_call.reported
+
+    async def _run_card_tool(self, tool: AlcTool, given: Any) -> dict[str, Any]:
+        result, meta = await run_card_verb(await self.holder.runtime(), tool.verb, given)
+        found = {"content": [make_text_content(alc_wire.dump_compact(result))], "isError": False}
+        return {"_meta": meta, **found} if meta else found
 
     # ---- resources
 

@@ -485,7 +485,8 @@ class AlcToolHandlers:
 
     async def stats(self, given: LogStatsArgs) -> str:
         await self._write_missing_logs()
-        return alc_wire.dump_compact(transcripts.compute_log_stats(given.strategy, given.days))
+        found = transcripts.compute_log_stats(given.strategy, given.days)
+        return alc_wire.dump_compact({**found, "card_sinks": self._runtime.cards.sinks()})
 
     async def _write_missing_logs(self) -> None:
         await transcripts.write_missing_transcripts(self._runtime.store, self._runtime.clock.now())

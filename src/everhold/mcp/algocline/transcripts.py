@@ -205,7 +205,6 @@ def compute_log_stats(strategy: str | None, days: int | None) -> dict[str, JSON]
     return {
         "total_sessions": sum(map(len, found.values())),
         "strategies": {name: _sum_metas(metas) for name, metas in sorted(found.items())},
-        "card_sinks": [],
     }
 
 

@@ -48,10 +48,7 @@ function card.create(given)
 end
 
 function card.get(id)
-  id = text(id)
-  if id then
-    return call("get", id)
-  end
+  return text(id) and call("get", id) or nil
 end
 
 function card.append(id, fields)
@@ -83,10 +80,7 @@ function card.alias_list(opts)
 end
 
 function card.get_by_alias(name)
-  name = text(name)
-  if name then
-    return call("get_by_alias", name)
-  end
+  return text(name) and call("get_by_alias", name) or nil
 end
 
 function card.write_samples(id, rows)
