@@ -23,6 +23,7 @@ PURPOSES: Final = {
     "schedules": "schedules and triggers",
     "evals": "evals: programs measured on cases, and compared",
     "notify": "notifications by command and webhook",
+    "cards": "records of runs, in the database and in files of algocline",
     "movers": "who moves sessions, and when: local, workers",
     "packages": "where programs, packages and settings are found",
     "engine": "the one engine: accept, move, reconcile",

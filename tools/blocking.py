@@ -22,6 +22,7 @@ TWINS = {
     "BlockingNotifications": ("notify/notifications.py", "Notifications"),
     "BlockingArchive": ("archive/archive.py", "Archive"),
     "BlockingEnvelopes": ("agents/envelopes.py", "Envelopes"),
+    "BlockingCards": ("cards/cards.py", "Cards"),
     "BlockingWorkers": ("movers/workers.py", "Workers"),
     "BlockingRuntime": ("runtime.py", "Runtime"),
 }

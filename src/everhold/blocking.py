@@ -212,6 +212,7 @@ class BlockingRuntime(Bridge, of=Runtime):
         self.notifications = BlockingNotifications(runtime.notifications, self.wait_for)
         self.archive = BlockingArchive(runtime.archive, self.wait_for)
         self.envelopes = BlockingEnvelopes(runtime.envelopes, self.wait_for)
+        self.cards = BlockingCards(runtime.cards, self.wait_for)
         self.workers = BlockingWorkers(runtime.workers, self.wait_for)
 
     def __enter__(self) -> Self:

@@ -29,6 +29,8 @@ from everhold.archive.retention import SweepReport
 from everhold.archive.transfer import ExportFile
 from everhold.archive.transfer import ExportResult
 from everhold.archive.transfer import ImportResult
+from everhold.cards.cards import Card
+from everhold.cards.sinks import SinkReport
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
 from everhold.core.conversation import Conversation
@@ -59,6 +61,7 @@ from everhold.models import AnswererSpec
 from everhold.movers.workers import WorkerEvent
 from everhold.notify import Notifier
 from everhold.notify.outbox import OutboxEntry
+from everhold.packages.lua.card_files import CardProblem
 from everhold.ports.attachment import Attachment
 from everhold.ports.program import Call
 from everhold.ports.program import Clock
@@ -82,6 +85,7 @@ from everhold.stores.envelope import EnvelopeSession
 from os import PathLike
 from types import TracebackType
 from typing import Any
+from typing import Literal
 from typing import Self
 from typing import TypeVar
 import builtins
@@ -526,6 +530,72 @@ class BlockingEnvelopes:
     def read(self, session: SessionRef) -> EnvelopeSession:
         """A conversation as a session of fluers. `left_out` says what an envelope cannot carry."""
 
+class BlockingCards:
+    """`Cards` for code that is not async."""
+    def sinks(self) -> list[dict[str, Any]]:
+        """What this process has copied to each folder of ALC_CARD_SINKS, and what failed."""
+    def list(self, pkg: str | None = None) -> builtins.list[Card]:
+        """Summaries of all cards, or of one package, newest first."""
+    def get(self, card_id: str) -> Card:
+        """A card; raises `UnknownCard`."""
+    def find(
+        self,
+        *,
+        pkg: str | None = None,
+        where: Mapping[str, JSON] | None = None,
+        order_by: str | Sequence[str] | None = None,
+        limit: int | None = None,
+        offset: int | None = None,
+    ) -> builtins.list[Card]:
+        """Summaries of the cards that satisfy `where`; by default newest first."""
+    def samples(
+        self,
+        card_id: str,
+        *,
+        where: Mapping[str, JSON] | None = None,
+        limit: int | None = None,
+        offset: int | None = None,
+    ) -> builtins.list[JSON]:
+        """The samples of a card that satisfy `where`; raises `UnknownCard`."""
+    def lineage(
+        self,
+        card_id: str,
+        *,
+        direction: Literal["up", "down", "both"] = "up",
+        depth: int | None = None,
+        include_stats: bool = True,
+        relations: Sequence[str] | None = None,
+    ) -> dict[str, Any]:
+        """The cards that a card comes from, or that come from it: `root`, `nodes`, `edges`, and
+        whether `depth` (10) has `truncated` them. Raises `UnknownCard`.
+        """
+    def aliases(self, pkg: str | None = None) -> builtins.list[dict[str, Any]]:
+        """The aliases by name, all or those of one package."""
+    def get_by_alias(self, name: str) -> Card:
+        """The card that an alias names; raises `UnknownCardAlias`."""
+    def problems(self, pkg: str | None = None) -> builtins.list[CardProblem]:
+        """The files among the cards that cannot be read, with the reasons."""
+    def create(self, card: Mapping[str, JSON]) -> str:
+        """Create a card with at least `pkg.name`, and return its id. Raises `CardImmutable` if
+        there is a card of its id.
+        """
+    def append(self, card_id: str, fields: Mapping[str, JSON]) -> Card:
+        """Add keys to a card, and return it. Raises `CardImmutable` for a key that it has."""
+    def write_samples(self, card_id: str, rows: Sequence[JSON]) -> int:
+        """Write the samples of a card, once; returns how many there are."""
+    def set_alias(
+        self, name: str, card_id: str, *, pkg: str | None = None, note: str | None = None
+    ) -> dict[str, Any]:
+        """Name a card. A name that is used already then names this card."""
+    def install(self, url: str) -> dict[str, JSON]:
+        """Install the cards of a collection: a folder or a git repository with an
+        `alc_cards.toml`. They become files of algocline's home.
+        """
+    def copy_installed(self, card_ids: Sequence[str]) -> None:
+        """Copy cards to the sinks that a package has brought as files."""
+    def backfill(self, sink: str, *, dry_run: bool = False) -> SinkReport:
+        """Copy the cards that a sink lacks to it; raises `UnknownCardSink`. What is there stays."""
+
 class BlockingWorkers:
     """`Workers` for code that is not async."""
     def run(
@@ -565,6 +635,7 @@ class BlockingRuntime:
     notifications: BlockingNotifications
     archive: BlockingArchive
     envelopes: BlockingEnvelopes
+    cards: BlockingCards
     workers: BlockingWorkers
     @property
     def database(self) -> str:

@@ -4,14 +4,9 @@
         result = await runtime.run(refund(order="7"), key="refund-7")
 
 `open` reads the settings and builds a `Runtime` from store, programs, answerers, engine and mover.
-<<<<<<< HEAD
 Its verbs run sessions. It owns `runtime.evals`, `.schedules`, `.triggers`, `.notifications`,
-`.archive`, `.envelopes` and `.workers`. Every verb takes a session by its id, its key or a handle.
-=======
-Its verbs run sessions. It owns `runtime.schedules`, `.triggers`, `.notifications`, `.archive`,
-`.envelopes`, `.cards` and `.workers`. Every verb takes a session by its id, its key or a handle.
->>>>>>> 8a618bab (cards: answer alc.card in Python, and read algocline's files)
-The blocking façade is in `blocking.py`.
+`.archive`, `.envelopes`, `.cards` and `.workers`. Every verb takes a session by its id, its key or
+a handle. The blocking façade is in `blocking.py`.
 """
 
 from __future__ import annotations

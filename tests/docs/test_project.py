@@ -313,7 +313,7 @@ BROKEN = {
     **{
         f"{name}/__init__.py": ""
         for name in (
-            *("archive", "evals", "models", "movers", "notify", "plugins"),
+            *("archive", "cards", "evals", "models", "movers", "notify", "plugins"),
             *("ports", "programs", "schedules", "testing"),
         )
     },

@@ -642,7 +642,7 @@ PACKAGES = [
         {"project_root": 5},
         Forbidden(PARAMS, "invalid type: `project_root` is an integer, expected a string"),
     ),
-    Row("alc_card_get", {"card_id": "x"}, Forbidden(PARAMS, "tool not found: 'alc_card_get'")),
+    Row("alc_card_get", {"card_id": "x"}, Refused("card 'x' not found")),
 ]
 
 #: Address, and the type and the text (or a part of it), or the error that comes.

@@ -18,7 +18,6 @@ from typing import Final
 import msgspec
 
 from everhold.cards.view import CardView, CardWrite
-from everhold.core.codec import JSON
 from everhold.errors import BadPackage
 from everhold.packages.lua.atomic_file import write_atomically
 from everhold.packages.lua.card_files import (
@@ -41,10 +40,8 @@ class CollectedCard(msgspec.Struct, frozen=True):
 
     card_id: str
     pkg: str
-    body: dict[str, JSON]
     text: str
     samples: str | None
-    rows: list[JSON] | None
 
 
 class CardCollection(msgspec.Struct):
@@ -92,7 +89,7 @@ def read_collection(folder: Path) -> CardCollection:
         except UNREADABLE as error:
             found.problems.append(CardProblem(str(file), card_id, pkg, str(error)))
         else:
-            found.cards.append(CollectedCard(card_id, pkg, body, text, lines, rows))
+            found.cards.append(CollectedCard(card_id, pkg, text, lines))
     return found
 
 
@@ -122,7 +119,7 @@ def write_cards(cards: list[CollectedCard], root: Path) -> list[CardWrite]:
         if card.samples is not None:
             write_atomically(get_samples_path(file), card.samples)
         write_atomically(file, card.text)
-        writes.append(CardWrite("created", card.card_id, card.pkg, card.body))
-        if card.rows is not None:
-            writes.append(CardWrite("samples", card.card_id, card.pkg, card.rows))
+        writes.append(CardWrite("created", card.card_id, card.pkg, card.text))
+        if card.samples is not None:
+            writes.append(CardWrite("samples", card.card_id, card.pkg, card.samples))
     return writes

@@ -6,7 +6,7 @@ copied right after it.
 Rules
   1. A sink that fails never fails the write: the failure is counted, and logged.
   2. Each process copies what it writes itself, and counts for itself.
-  3. A backfill adds cards that a sink lacks. It never changes a card that is there.
+  3. A backfill adds cards and samples that a sink lacks. It never changes what is there.
 """
 
 from __future__ import annotations
@@ -61,8 +61,12 @@ class CardSink:
         self._ok[write.kind] += 1
         return ""
 
-    def has(self, card_id: str) -> bool:
-        return self._find(card_id) is not None
+    def lacks(self, write: CardWrite) -> bool:
+        """Whether there is no such card, or it has no samples."""
+        file = self._find(write.card_id)
+        if file is None:
+            return True
+        return write.kind == "samples" and not get_samples_path(file).exists()
 
     def _copy(self, write: CardWrite) -> None:
         if write.kind == "aliases":
@@ -71,10 +75,12 @@ class CardSink:
             raise BadCard(f"card {write.card_id!r} of {write.pkg!r} cannot be a file")
         file = self._find(write.card_id) or self.folder / write.pkg / f"{write.card_id}.toml"
         if write.kind != "samples":
-            return write_atomically(file, dump_card(write.content))
+            text = write.content if isinstance(write.content, str) else dump_card(write.content)
+            return write_atomically(file, text)
         if not file.exists():
             raise BadCard(f"samples of card '{write.card_id}': the card is missing there")
-        return write_atomically(get_samples_path(file), dump_samples(write.content))
+        lines = write.content if isinstance(write.content, str) else dump_samples(write.content)
+        return write_atomically(get_samples_path(file), lines)
 
     def _find(self, card_id: str) -> Path | None:
         wanted = f"{card_id}.toml"
@@ -148,20 +154,20 @@ class CardSinks:
         entries = [one for one in await view.entries() if one["card_id"] not in written]
         for entry in sorted(entries, key=lambda one: (one["pkg"], one["card_id"])):
             card_id = entry["card_id"]
-            if await asyncio.to_thread(sink.has, card_id):
-                report.skipped.append(card_id)
-                continue
             try:
                 writes = await load_writes(view, card_id)
-            except BadCard as error:  # its samples cannot be read
+            except (BadCard, OSError, UnicodeDecodeError) as error:  # a file cannot be read
                 report.failed.append((card_id, str(error)))
                 continue
             for write in writes:
+                is_card = write.kind == "created"
+                if not await asyncio.to_thread(sink.lacks, write):
+                    report.skipped += [card_id] if is_card else []
+                    continue
                 failed = "" if dry_run else await asyncio.to_thread(sink.copy, write, self._now())
                 if failed:
                     report.failed.append((card_id, failed))
                     break
-                is_card = write.kind == "created"
                 (report.pushed if is_card else report.pushed_samples).append(card_id)
         files = await view.files()
         report.failed += [(one.card_id, str(one)) for one in files.problems if one.card_id]
@@ -171,6 +177,10 @@ class CardSinks:
 async def load_writes(view: CardView, card_id: str) -> list[CardWrite]:
     """A card and its samples, as they would be written to a sink."""
     card, package = await view.require(card_id)
-    writes = [CardWrite("created", card_id, package, card)]
+    text = await view.read_text(card_id)
+    writes = [CardWrite("created", card_id, package, card if text is None else text)]
     rows = await view.samples(card_id)
-    return writes if rows is None else [*writes, CardWrite("samples", card_id, package, rows)]
+    if rows is None:
+        return writes
+    lines = await view.read_samples_text(card_id)
+    return [*writes, CardWrite("samples", card_id, package, rows if lines is None else lines)]

@@ -23,7 +23,12 @@ import msgspec
 from everhold.cards.card import Card
 from everhold.core.codec import JSON
 from everhold.errors import BadCard, CardImmutable, UnknownCard
-from everhold.packages.lua.card_files import CardFolder, FileCards, is_card_name
+from everhold.packages.lua.card_files import (
+    CardFolder,
+    FileCards,
+    get_samples_path,
+    is_card_name,
+)
 from everhold.packages.lua.card_index import make_index_entry
 from everhold.ports.value_verbs import ValueAccess
 
@@ -38,7 +43,7 @@ class CardWrite(msgspec.Struct, frozen=True):
     kind: str
     card_id: str = ""
     pkg: str = ""
-    content: Any = None  # a card, rows of samples, or all aliases
+    content: Any = None  # a card, rows of samples, or the text of a file of either; or all aliases
 
 
 class CardView:
@@ -143,6 +148,20 @@ class CardView:
         if card_id not in files.cards:
             return None
         return await asyncio.to_thread(files.read_samples, card_id)
+
+    async def read_text(self, card_id: str) -> str | None:
+        """The text of a card's file, if the database does not have the card."""
+        card = (await self.files()).cards.get(card_id)
+        if card is None or await self._values.found(_ID, card_id) is not None:
+            return None
+        return await asyncio.to_thread(card.path.read_text, encoding="utf-8")
+
+    async def read_samples_text(self, card_id: str) -> str | None:
+        """The text of a card's file of samples, if the database does not have the samples."""
+        card = (await self.files()).cards.get(card_id)
+        if card is None or await self._values.found(_SAMPLES, card_id) is not None:
+            return None
+        return await asyncio.to_thread(get_samples_path(card.path).read_text, encoding="utf-8")
 
     async def aliases(self) -> list[dict[str, JSON]]:
         """All aliases, by name."""

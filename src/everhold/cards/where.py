@@ -165,18 +165,14 @@ def _check_operand(name: str, wanted: JSON, here: str) -> None:
 
 def _check_field(where: dict[str, JSON], key: str, path: str) -> None:
     """Refuse what looks like an operator, and is none."""
-    unknown = key if key.startswith("$") or key in _FOREIGN else None
-    if key in OPERATORS:  # beside keys that are not operators
-        unknown = next(
-            one for one in where if (one not in OPERATORS and one not in _CONNECTIVES) or one == key
-        )
-        if unknown == key:  # only connectives are beside it
-            raise BadCardQuery(f"{path}.{key} stands beside a connective; put it into _and")
-        raise BadCardQuery(f"unknown operator '{unknown}' at {path}, beside '{key}'")
-    if key.startswith("_") and isinstance(where[key], list):
-        unknown = key
-    if unknown is not None:
-        raise BadCardQuery(f"unknown operator '{unknown}' at {path}")
+    if key in OPERATORS:
+        for other in where:
+            if other not in OPERATORS and other not in _CONNECTIVES:
+                raise BadCardQuery(f"unknown operator '{other}' at {path}, beside '{key}'")
+        raise BadCardQuery(f"{path}.{key} stands beside a connective; put it into _and")
+    is_connective = key.startswith("_") and isinstance(where[key], list)
+    if key.startswith("$") or key in _FOREIGN or is_connective:
+        raise BadCardQuery(f"unknown operator '{key}' at {path}")
 
 
 def _is_leaf(where: dict[str, JSON]) -> bool:

@@ -65,6 +65,7 @@ GROUPS: Final = {
         "delete": "db",
         "db": "db",
         "pkg": "pkg",
+        "card": "card",
         "completion": "completion",
     },
 }
@@ -108,6 +109,7 @@ HELP: Final = {
     "delete": "Delete a session for good.",
     "db": "Maintain the database: path, verify, gc, vacuum, migrate, copy.",
     "pkg": "Install, link, list, repair and trust packages of programs.",
+    "card": "List, search, name and install cards, the records of runs.",
     "completion": "Print a script for shell completion: bash, zsh or fish.",
 }
 #: Hints for the command line, in place of those for Python. `{session}` is what was typed.

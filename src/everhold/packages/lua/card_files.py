@@ -200,7 +200,9 @@ def without_dates(value: Any) -> Any:
         return {key: without_dates(one) for key, one in value.items()}
     if isinstance(value, list):
         return [without_dates(one) for one in value]
-    return value.isoformat() if isinstance(value, date | time) else value
+    if isinstance(value, date | time):
+        return value.isoformat().replace("+00:00", "Z")
+    return value
 
 
 def _reason(error: BaseException) -> str:
