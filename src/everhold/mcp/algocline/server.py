@@ -42,10 +42,10 @@ INSTRUCTIONS: Final = (
     ' ended; with pending_filter "full" it shows their questions again. alc_log_view, alc_note and'
     " alc_stats read the logs of sessions that have ended. alc_pkg_list, alc_pkg_install,"
     " alc_pkg_link, alc_pkg_unlink, alc_pkg_remove, alc_pkg_repair, alc_pkg_doctor and"
-    " alc_pkg_scaffold manage packages. alc_card_list, alc_card_find, alc_card_get, alc_card_get_by_alias,"
-    " alc_card_samples, alc_card_lineage and alc_card_alias_list read cards, the immutable records"
-    " of runs; alc_card_append and alc_card_alias_set annotate them; alc_card_install and"
-    " alc_card_sink_backfill copy them. alc_init, alc_update and alc_migrate"
+    " alc_pkg_scaffold manage packages. alc_card_list, alc_card_find, alc_card_get,"
+    " alc_card_get_by_alias, alc_card_samples, alc_card_lineage and alc_card_alias_list read cards,"
+    " the immutable records of runs; alc_card_append and alc_card_alias_set annotate them;"
+    " alc_card_install and alc_card_sink_backfill copy them. alc_init, alc_update and alc_migrate"
     " manage a project's alc.toml and alc.lock. alc_info shows where everything is."
 )
 

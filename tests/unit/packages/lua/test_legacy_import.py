@@ -61,7 +61,7 @@ def test_dates_become_texts_and_what_is_missing_is_taken_from_the_place(home):
     )
     body = written(read_legacy_data(home))["card/body", "twice/bare"]
     assert body == {
-        "made": "2026-01-02T03:04:05+00:00",
+        "made": "2026-01-02T03:04:05Z",
         "day": "2026-01-02",
         "card_id": "bare",
         "pkg": {"name": "twice"},
