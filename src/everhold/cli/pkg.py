@@ -16,23 +16,65 @@ from everhold.cli.context import at_terminal, confirm, load_settings
 from everhold.cli.options import json_option, make_usage_error, parse_pairs
 from everhold.cli.output import format_count, print_json, print_table, strip_controls
 from everhold.errors import NotAllowed, UnknownProgram
+from everhold.programs.lua.requirements import NOT_TRUSTED
 
 
 @click.command("trust")
 @click.argument("package")
+@click.option("--needed", is_flag=True, help="Trust also the packages that it requires.")
 @json_option
-def trust_pkg(package: str, as_json: bool) -> None:
+def trust_pkg(package: str, needed: bool, as_json: bool) -> None:
     """Trust a Lua package: it runs in the process of everhold.
 
     PACKAGE is the name of a package, its folder, or a .lua file. The trust ends when one of its
-    files changes; the package then runs in a process of its own again, like all others.
+    files changes; the package then runs in a process of its own again, like all others. It runs
+    there also while a package that it requires is not trusted.
     """
-    from everhold.packages.lua.trust import trust_package
+    from everhold.packages.lua.trust import trust_package, trust_required_packages
 
-    mark = trust_package(_find_package_path(package))
+    place = _find_package_path(package)
+    mark = trust_package(place)
+    roots = tuple(load_settings(None).folders.all)
+    more = trust_required_packages(place, roots) if needed else []
+    reasons = _explain_place(place)
     if as_json:
-        return print_json({"trusted": mark.path, "digest": mark.digest})
-    click.echo(f"trusted until it changes: {mark.path}")
+        told = {"trusted": mark.path, "digest": mark.digest, "needed": [one.path for one in more]}
+        return print_json(told | _describe_place(reasons))
+    for one in (mark, *more):
+        click.echo(f"trusted until it changes: {one.path}")
+    if not reasons:
+        click.echo("It runs in the process of everhold.")
+        return
+    click.echo("It still runs in a worker process:")
+    for reason in reasons:
+        click.echo(f"  {strip_controls(reason)}")
+    if not needed and any(reason.endswith(NOT_TRUSTED) for reason in reasons):
+        click.echo(f"To trust what it requires: everhold pkg trust {package} --needed")
+
+
+def _explain_place(place: Path) -> list[str]:
+    """Why a package runs in a worker; empty if it runs in this process."""
+    from everhold.packages.lua.trust import get_trusted_fingerprint
+    from everhold.packages.settings import read_lua_options
+    from everhold.programs.lua.host import explain_place
+    from everhold.programs.lua.program import LuaProgram
+
+    found = load_settings(None)
+    make = LuaProgram.package if place.is_dir() else LuaProgram.file
+    program = make(place, roots=found.folders.all)
+    limits = read_lua_options(found).limits.choose(program)
+    return explain_place(program, limits, get_trusted_fingerprint)
+
+
+def _explain_row(place: Path) -> list[str]:
+    """The same, without reading what an untrusted package requires: there may be hundreds."""
+    from everhold.packages.lua.trust import get_trusted_fingerprint
+
+    return _explain_place(place) if get_trusted_fingerprint(place) else [NOT_TRUSTED]
+
+
+def _describe_place(reasons: list[str]) -> dict[str, Any]:
+    return {"runs_in": "worker" if reasons else "process", "why_in_worker": reasons}
 
 
 @click.command("untrust")
@@ -315,6 +357,9 @@ def list_pkg(
         more=near,
     )
     told["python"] = distributions.list_distributions()
+    for row in told["packages"]:
+        if not fields and row.get("resolved_source_path"):
+            row |= _describe_place(_explain_row(Path(row["resolved_source_path"])))
     if as_json:
         return print_json(told)
     _print_packages(told)
@@ -327,6 +372,7 @@ def _print_packages(told: dict[str, Any]) -> None:
             row.get("version", ""),
             row["scope"] if row["active"] else f"{row['scope']}, hidden",
             row["resolved_source_kind"],
+            row.get("runs_in", ""),
             row.get("error") or row.get("description", ""),
         )
         for row in told["packages"]
@@ -337,19 +383,34 @@ def _print_packages(told: dict[str, Any]) -> None:
             row["version"],
             "Python",
             "linked" if row.get("linked") else "installed",
+            "process",
             ", ".join(row["programs"]),
         )
         for row in told["python"]
     ]
     if rows:
         print_table(
-            ("name", "version", "scope", "source", "description"), rows, wide=("description",)
+            ("name", "version", "scope", "source", "runs in", "description"),
+            rows,
+            wide=("description",),
         )
+        _print_places(told["packages"])
     else:
         click.echo("no packages; to install some: everhold pkg install FOLDER_OR_GIT_URL")
     for warning in told.get("warnings", []):
         click.secho(f"warning: {warning}", fg="red", err=True)
     click.secho(f"searched: {', '.join(path['path'] for path in told['search_paths'])}", dim=True)
+
+
+def _print_places(rows: list[dict[str, Any]]) -> None:
+    """Say of trusted packages why they run in a worker."""
+    from everhold.packages.lua.trust import get_trusted_fingerprint
+
+    for row in rows:
+        reasons = row.get("why_in_worker")
+        if reasons and get_trusted_fingerprint(row["resolved_source_path"]):
+            text = f"{row['name']} is trusted, but runs in a worker: {'; '.join(reasons)}"
+            click.echo(strip_controls(text))
 
 
 # ---- install and link

@@ -17,7 +17,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import sha256
@@ -30,8 +30,11 @@ from everhold.errors import BadSetting, NotAllowed, UnknownProgram
 from everhold.packages.lua.atomic_file import hold_file_lock
 from everhold.packages.settings import get_data_folder
 from everhold.portability import may_others_write
+from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.requirements import find_trust_gaps
 from everhold.programs.lua.search_path import (
     FileFingerprint,
+    SearchRoot,
     is_settled,
     make_file_fingerprint,
     resolve_cached_path,
@@ -97,6 +100,16 @@ def trust_package(package: Path) -> TrustMark:
         marks.pop(mark.path, None)
         marks[mark.path] = mark.digest
     return mark
+
+
+def trust_required_packages(
+    package: Path, roots: Iterable[str | Path | SearchRoot]
+) -> list[TrustMark]:
+    """Trust all packages that a package requires, and those that they require, as they are now."""
+    make = LuaProgram.package if package.is_dir() else LuaProgram.file
+    program = make(package, roots=roots)
+    gaps = list(find_trust_gaps(program.home, program.roots, get_trusted_fingerprint))
+    return [trust_package(gap.package) for gap in gaps if gap.may_be_trusted]
 
 
 def untrust_package(package: Path) -> bool:

@@ -3,9 +3,9 @@
 Rules
   1. Text is never trusted: a model may have written it.
   2. A package is trusted while its files are unchanged, and only if all packages that it requires
-     are trusted too. These are read from its source. A package that computes a name for `require`,
-     or forks programs by name, may need any package, so it is not trusted. A `require` that this
-     reading misses is refused when it is called (`search_path.py`).
+     are trusted too. These are read from its source (`requirements.py`). A `require` that this
+     reading misses is refused when it is called (`search_path.py`). If the settings give it more
+     CPU time than one may use in this process, it runs in a worker all the same.
   3. If the application has chosen a locale, nothing runs in this process: C would write 3.5 as
      "3,5" and order text by the rules of a language. Workers have no locale.
 """
@@ -13,11 +13,9 @@ Rules
 from __future__ import annotations
 
 import locale
-import re
 from collections.abc import Callable, Collection
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -28,72 +26,8 @@ from everhold.errors import VersionMissing, WorkerFailed
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.protocol import LuaLimits
 from everhold.programs.lua.remote import LuaPoolHolder, RemoteLuaExecution
-from everhold.programs.lua.search_path import SearchRoot
+from everhold.programs.lua.requirements import TrustCheck, find_trust_gaps, is_fully_trusted
 from everhold.programs.lua.values import get_namespace_name
-
-# Possessive quantifiers: no text makes these patterns backtrack. An unclosed comment runs to the
-# end of the file.
-_COMMENT: Final = re.compile(r"--\[(=*+)\[.*?(?:\]\1\]|\Z)|--[^\n]*", re.DOTALL)
-_REQUIRE: Final = re.compile(
-    r"""\brequire\b(?:\s*+(?:\(\s*+)?(["'])([A-Za-z0-9_-]++)[A-Za-z0-9_./-]*+\1)?"""
-)
-_BY_NAME: Final = re.compile(r"\balc\s*\.\s*(fork|pipe|eval)\b")
-# For each package: its fingerprint, and the names it requires (None: not known).
-_requirements: dict[str, tuple[str, frozenset[str] | None]] = {}
-
-
-class TrustCheck(Protocol):
-    """Returns the fingerprint under which the user trusts a package; "" if untrusted or changed."""
-
-    def __call__(self, package: str | Path, /) -> str: ...
-
-
-def is_fully_trusted(package: str | Path, roots: tuple[str, ...], trusted: TrustCheck) -> bool:
-    """Whether a package (a folder or a file), and all packages it requires, are trusted."""
-    known: set[str] = set()
-    waiting = [str(package)]
-    while waiting:
-        place = waiting.pop()
-        if place in known:
-            continue
-        known.add(place)
-        digest = trusted(place)
-        needed = _find_requirements(place, digest) if digest else None
-        if needed is None:
-            return False
-        if needed:
-            waiting += [
-                str(other) for name in needed if (other := _find_package(name, roots)) is not None
-            ]
-    return True
-
-
-def _find_package(name: str, roots: tuple[str, ...]) -> Path | None:
-    for root in map(SearchRoot.of, roots):
-        for place in root.places(name):
-            if place.package.exists():
-                return place.package
-        if root.ends(name):
-            return None
-    return None
-
-
-def _find_requirements(place: str, digest: str) -> frozenset[str] | None:
-    """The packages that the files of a package require; None if that cannot be read from them."""
-    known = _requirements.get(place)
-    if known is None or known[0] != digest:
-        package = Path(place)
-        files = package.rglob("*.lua") if package.is_dir() else [package]
-        names = {name for file in files if file.is_file() for name in _read_requires(file)}
-        known = _requirements[place] = digest, None if "" in names else frozenset(names)
-    return known[1]
-
-
-def _read_requires(file: Path) -> list[str]:
-    """The packages that a file requires; "" stands for a name that cannot be read."""
-    text = _COMMENT.sub("", file.read_text(encoding="utf-8", errors="replace"))
-    return [""] if _BY_NAME.search(text) else [match[2] or "" for match in _REQUIRE.finditer(text)]
-
 
 #: Names of the C locale: decimal points, English days, text ordered by bytes.
 _PLAIN: Final = frozenset({"C", "POSIX", "C.UTF-8", "C.utf8"})
@@ -151,6 +85,24 @@ class LuaHost:
         """End the workers. No others are started, because nothing would end them."""
         self.closed = True
         await self._home.close()
+
+
+def explain_place(program: LuaProgram, limits: LuaLimits, trusted: TrustCheck) -> list[str]:
+    """Why a program runs in a worker; empty if it runs in this process."""
+    if program.is_text:
+        return ["texts always run in a worker"]
+    reasons = [
+        f"{gap.package.name}: {gap.reason}"
+        for gap in find_trust_gaps(program.home, program.roots, trusted)
+    ]
+    if is_too_long_here(limits):
+        reasons.append(
+            f"[{limits.setting}] or [lua] of the settings give it {limits.cpu:g} s of CPU time;"
+            " more than 1 s would block this process"
+        )
+    if not _is_plain(locale.setlocale(locale.LC_ALL)):
+        reasons.append("this process has the locale of a language")
+    return reasons
 
 
 def is_too_long_here(limits: LuaLimits) -> bool:

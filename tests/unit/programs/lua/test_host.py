@@ -20,9 +20,11 @@ from everhold.core.metrics import Metrics
 from everhold.core.session import Birth, Seed, SessionId
 from everhold.packages.lua import trust as marks
 from everhold.packages.lua.trust import trust_package
-from everhold.programs.lua import host, search_path
-from everhold.programs.lua.host import LuaHost, is_fully_trusted
+from everhold.programs.lua import requirements, search_path
+from everhold.programs.lua.host import LuaHost, explain_place
 from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.protocol import LuaLimits
+from everhold.programs.lua.requirements import is_fully_trusted
 from everhold.programs.lua.search_path import is_settled, make_file_fingerprint
 
 RUN = "local M = {} function M.run(ctx) return 'ran' end return M"
@@ -176,6 +178,14 @@ def test_a_file_runs_here_once_it_is_trusted(tmp_path: Path) -> None:
         ("local load = require", False),
         ("alc.fork({'other'}, {})", False),
         ("alc.pipe({'other'}, {})", False),
+        ("local s = 'we require strange things'", True),
+        ('local s = "require(name), \\"require\\" and alc.fork"', True),
+        ("local s = [[ require('strange') alc.pipe ]]", True),
+        ("local s = [==[ ]] require(x) ]==] local o = require('other')", True),
+        ("local s = '--' local x = require('strange')", False),
+        ("local s = '\\'' local x = require('strange')", False),
+        ("local s = [[ -- ]] local x = require('strange')", False),
+        ("--[==[ ' ]==] local x = require(ctx.name)", False),
     ],
 )
 def test_a_trusted_package_runs_here_if_all_that_it_needs_is_trusted(
@@ -198,6 +208,34 @@ def test_what_a_package_needs_is_read_in_a_moment(root: Path, unit: str) -> None
     assert process_time() - began < 10
 
 
+@pytest.mark.parametrize("folder", ["spec", "tests"])
+def test_tests_of_a_package_need_no_trust_for_what_they_require(root: Path, folder: str) -> None:
+    home = package(root, "one")
+    (home / folder).mkdir()
+    (home / folder / "one_spec.lua").write_text("require('strange') require(anything)")
+    package(root, "strange")
+    trust_package(home)
+    assert runs_here(in_root(root, "one"))
+
+
+def test_reasons_name_every_package_that_is_missing(root: Path) -> None:
+    package(root, "two", "require 'three'")
+    package(root, "three", "alc.fork({}, {})")
+    trust_package(package(root, "one", "require 'two'"))
+    trust_package(package(root, "four"))
+
+    def reasons(name: str, limits: LuaLimits | None = None) -> list[str]:
+        return explain_place(
+            in_root(root, name), limits or LuaLimits(), marks.get_trusted_fingerprint
+        )
+
+    assert reasons("four") == []
+    assert [reason.partition(":")[0] for reason in reasons("one")] == ["two", "three", "three"]
+    assert reasons("one")[-1] == "three: init.lua runs programs by name (alc.fork)"
+    (long,) = reasons("four", LuaLimits(cpu=20.0, setting="lua.packages.four", chosen=True))
+    assert "[lua.packages.four] or [lua] of the settings give it 20 s" in long
+
+
 def test_a_comment_without_an_end_hides_nothing_of_other_files(root: Path) -> None:
     package(root, "strange")
     trust_package(package(root, "one", "return 1 --[[", part="require 'strange'"))
@@ -217,8 +255,10 @@ def test_what_a_package_needs_is_read_once_and_when_it_changes(
     folder = package(root, "one", part="return 1")
     trust_package(folder)
     read: list[str] = []
-    native = host._read_requires
-    monkeypatch.setattr(host, "_read_requires", lambda file: read.append(file.name) or native(file))
+    native = requirements.read_requires
+    monkeypatch.setattr(
+        requirements, "read_requires", lambda file: read.append(file.name) or native(file)
+    )
     runs_here(in_root(root, "one")), runs_here(in_root(root, "one"))
     once = sorted(read)
     (folder / "part.lua").write_text("return require('strange')")

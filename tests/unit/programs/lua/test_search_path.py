@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from everhold.programs.lua import search_path
-from everhold.programs.lua.host import is_fully_trusted
 from everhold.programs.lua.program import LuaProgram
+from everhold.programs.lua.requirements import is_fully_trusted
 from everhold.programs.lua.search_path import LuaSource, SearchRoot, parse_search_root
 
 
