@@ -26,14 +26,14 @@ LOGS = [
     Row(
         "alc_note",
         {"session_id": "{cot}", "content": "x"},
-        Refused("Log file not found for session '{cot}'"),
+        Refused("Log of session '{cot}' not found"),
     ),
     Row(
         "alc_note",
         {"session_id": "../app", "content": "x"},
-        Refused("Log file not found for session '../app'"),
+        Refused("Log of session '../app' not found"),
     ),
-    Row("alc_log_view", {"session_id": "s-0"}, Refused("Log file not found for session 's-0'")),
+    Row("alc_log_view", {"session_id": "s-0"}, Refused("Log of session 's-0' not found")),
     Row(
         "alc_log_view",
         {"session_id": "{one}"},
@@ -231,14 +231,14 @@ PACKAGES = [
                 "migrated": True,
                 "alc_toml": "{base}/old/alc.toml",
                 "backup": "{base}/old/alc.lock.bak",
-                "note": "Run alc_update to generate new alc.lock",
+                "note": "alc_update writes the new alc.lock",
             }
         ),
     ),
     Row(
         "alc_update",
         {"project_root": "{project}"},
-        Refused("No alc.toml found. Run alc_init first."),
+        Refused("No alc.toml found; alc_init creates one"),
     ),
     Row(
         "alc_init",
@@ -256,7 +256,7 @@ PACKAGES = [
     Row(
         "alc_init",
         {"project_root": "{project}"},
-        Refused("alc.toml already exists at {project}/alc.toml"),
+        Refused("{project}/alc.toml already exists"),
     ),
     Row(
         "alc_update",
@@ -287,18 +287,18 @@ PACKAGES = [
     Row(
         "alc_pkg_scaffold",
         {"name": "fresh", "target_dir": "{project}/own"},
-        Refused("package skeleton already exists at {project}/own/fresh/init.lua"),
+        Refused("{project}/own/fresh/init.lua already exists"),
     ),
     # a folder that is worked on, for this project
     Row(
         "alc_pkg_link",
         {"path": "{project}/none"},
-        Refused("Path is not a directory: {project}/none"),
+        Refused("{project}/none is not a directory"),
     ),
     Row(
         "alc_pkg_link",
         {"path": "{project}/own", "scope": "planet"},
-        Refused("invalid scope 'planet': expected one of global, variant"),
+        Refused("invalid scope 'planet': it is global or variant"),
     ),
     Row(
         "alc_pkg_link",
@@ -317,7 +317,7 @@ PACKAGES = [
     Row(
         "alc_pkg_link",
         {"path": "{project}/own/fresh", "scope": "variant", "force": True},
-        Refused("force is not supported with scope 'variant'"),
+        Refused("scope 'variant' takes no force"),
     ),
     # for this user
     Row(
@@ -354,22 +354,24 @@ PACKAGES = [
     Row(
         "alc_pkg_link",
         {"path": "{project}/own/fresh", "name": "twice"},
-        Refused(
-            "Destination '{home}/packages/twice' is a real directory. Use force=true to overwrite."
-        ),
+        Refused("{home}/packages/twice is a real directory; only force=true replaces it by a link"),
     ),
     Row(
         "alc_pkg_unlink",
         {"name": "twice"},
-        Refused("Package 'twice' is not a symlink. Use pkg_remove to remove it."),
+        Refused("Package 'twice' is not a symlink; pkg_remove removes installed ones"),
     ),
-    Row("alc_pkg_unlink", {"name": "none"}, Refused("Package 'none' is not installed")),
+    Row(
+        "alc_pkg_unlink",
+        {"name": "none"},
+        Refused("'none' is not installed, so there is no link to remove"),
+    ),
     Row("alc_pkg_unlink", {"name": "fresh"}, Json({"unlinked": "fresh"})),
     # install
     Row(
         "alc_pkg_install",
         {"url": "{project}/none"},
-        Refused("Source directory does not exist: {project}/none"),
+        Refused("folder {project}/none does not exist"),
     ),
     Row(
         "alc_pkg_install",
@@ -400,16 +402,12 @@ PACKAGES = [
     Row(
         "alc_pkg_install",
         {"url": "{project}/own", "name": "other"},
-        Refused(
-            "The 'name' parameter is only supported for single-package repos (init.lua at root)."
-        ),
+        Refused("'name' renames one package, and this is a collection"),
     ),
     Row(
         "alc_pkg_install",
         {"url": "{base}/old"},
-        Refused(
-            "No packages found. Expected init.lua at root (single) or */init.lua (collection)."
-        ),
+        Refused("No packages found: neither old nor a folder in it has an init.lua"),
     ),
     # list
     Row(
@@ -506,7 +504,7 @@ PACKAGES = [
     Row(
         "alc_pkg_list",
         {"verbose": "loud"},
-        Refused('invalid verbose value "loud" (expected "summary" or "full")'),
+        Refused('invalid verbose value "loud": it is "summary" or "full"'),
     ),
     Row("alc_pkg_list", {"sort": "name,-"}, Refused('invalid sort "name,-": a key is missing')),
     Row(
@@ -547,8 +545,8 @@ PACKAGES = [
         "alc_pkg_doctor",
         {"name": "none"},
         Refused(
-            "Package 'none' not found in installed.json, {home}/packages/, alc.toml, or"
-            " alc.local.toml"
+            "Package 'none' not found in installed.json, among the folders in {home}/packages, or"
+            " in the files of a project"
         ),
     ),
     Row(
@@ -579,7 +577,7 @@ PACKAGES = [
     Row(
         "alc_pkg_remove",
         {"name": "fresh", "scope": "some"},
-        Refused("invalid scope 'some': expected one of project, global, all"),
+        Refused("invalid scope 'some': it is project, global or all"),
     ),
     Row(
         "alc_pkg_remove",
@@ -589,7 +587,7 @@ PACKAGES = [
     Row(
         "alc_pkg_remove",
         {"name": "none"},
-        Refused("Package 'none' not found in alc.lock at {project}/alc.lock"),
+        Refused("Package 'none' not found in {project}/alc.lock"),
     ),
     Row(
         "alc_pkg_remove",
@@ -632,9 +630,9 @@ PACKAGES = [
         "alc_pkg_remove",
         {"name": "none", "scope": "all"},
         Refused(
-            "Package 'none' not found in any scope:\n"
-            "  project: Package 'none' not found in alc.lock at {project}/alc.lock\n"
-            "  global: Package 'none' not found in {home}/installed.json"
+            "Package 'none' not found in a project or among the installed ones:"
+            " Package 'none' not found in {project}/alc.lock;"
+            " Package 'none' not found in {home}/installed.json"
         ),
     ),
     Row(
@@ -654,7 +652,7 @@ RESOURCES = [
     (
         "alc://types/alc.d.lua?x=1",
         PARAMS,
-        "query params not supported on alc://types/alc.d.lua?x=1",
+        "alc://types/alc.d.lua?x=1 takes no query params",
     ),
     ("alc://packages/twice/init.lua", LUA, "--- Asks twice"),
     (
@@ -666,7 +664,7 @@ RESOURCES = [
     (
         "alc://packages/a%20b/meta",
         PARAMS,
-        "package name 'a%20b' on alc://packages/a%20b/meta contains reserved character '%'",
+        "package name 'a%20b' has the reserved character '%'",
     ),
     ("alc://packages/twice/other", -32002, "resource not found"),
     ("alc://cards/twice_sonnet_20260402T101500_0a1b2c", PLAIN, '"pass_rate":0.75'),
@@ -679,22 +677,22 @@ RESOURCES = [
     (
         "alc://cards/x/samples?limit=10001",
         PARAMS,
-        "query param 'limit=10001' on alc://cards/x/samples?limit=10001 exceeds cap of 10000",
+        "query param 'limit=10001' of alc://cards/x/samples?limit=10001 exceeds 10000",
     ),
     (
         "alc://cards/x/samples?where=1",
         PARAMS,
-        "unsupported query param 'where' on alc://cards/x/samples?where=1",
+        "alc://cards/x/samples?where=1 does not have the query param 'where'",
     ),
     ("alc://logs/{one}", PLAIN, '"task_hint": "First?"'),
     ("alc://logs/{one}?max_chars=700", PLAIN, '"truncated": true'),
-    ("alc://logs/none", -32603, "Log file not found for session 'none'"),
-    ("alc://logs/x?limit=ten", PARAMS, "invalid query param 'limit=ten' on alc://logs/x?limit=ten"),
-    ("alc://logs/x?=1", PARAMS, "empty key in query"),
+    ("alc://logs/none", -32603, "Log of session 'none' not found"),
+    ("alc://logs/x?limit=ten", PARAMS, "invalid query param 'limit=ten' of alc://logs/x?limit=ten"),
+    ("alc://logs/x?=1", PARAMS, "a parameter of alc://logs/x?=1 has no name"),
     ("alc://scenarios/riddles", -32603, "come with a later version"),
     ("alc://eval/twice_1775124900", -32603, "come with a later version"),
-    ("alc://logs/../x", PARAMS, "path traversal segment rejected: .."),
+    ("alc://logs/../x", PARAMS, "path traversal: '..'"),
     ("alc://hub/index", PARAMS, "unknown service: hub"),
-    ("alc://logs", PARAMS, "missing path segment in alc://logs"),
-    ("http://logs/x", PARAMS, "invalid scheme: expected alc://, got http://logs/x"),
+    ("alc://logs", PARAMS, "incomplete address: alc://logs"),
+    ("http://logs/x", PARAMS, "invalid scheme: http://logs/x"),
 ]

@@ -133,21 +133,21 @@ PARAMS = -32602
 SESSIONS = [
     Row("alc_status", {}, Text('{"active_sessions":0,"sessions":[]}')),
     # alc_run: what it takes
-    Row("alc_run", {}, Refused("Either `code` or `code_file` must be provided.")),
+    Row("alc_run", {}, Refused("Nothing to run: give `code` or `code_file`.")),
     Row(
         "alc_run",
         {"code": "return 1", "code_file": "x.lua"},
-        Refused("Provide either `code` or `code_file`, not both."),
+        Refused("Both `code` and `code_file` are given; only one of them can run."),
     ),
     Row(
         "alc_run",
         {"code_file": "none.lua"},
-        Refused("Failed to read none.lua: No such file or directory"),
+        Refused("none.lua cannot be read: No such file or directory"),
     ),
     Row(
         "alc_run",
         {"code_file": "words.txt"},
-        Refused("Failed to read words.txt: it is not a .lua file"),
+        Refused("words.txt cannot be read: it is not a .lua file"),
     ),
     Row(
         "alc_run",
@@ -157,7 +157,7 @@ SESSIONS = [
     Row(
         "alc_run",
         {"code": "return 1", "project_root": "{project}/none"},
-        Refused("Project root is not a directory: {project}/none"),
+        Refused("{project}/none is not a directory, so it is no project"),
     ),
     # alc_run: what it gives
     Row("alc_run", {"code": "return 1 + 1"}, done(2, llm_calls=0, pauses=0, rounds=0)),
@@ -256,22 +256,22 @@ SESSIONS = [
     Row(
         "alc_status",
         {"pending_filter": "all"},
-        Refused('unknown pending_filter preset \'all\' (valid: "meta" | "preview" | "full")'),
+        Refused("unknown pending_filter preset 'all'; there are meta, preview and full"),
     ),
     Row(
         "alc_status",
         {"pending_filter": 3},
-        Refused("pending_filter must be a preset name (string) or filter object, got number"),
+        Refused("pending_filter must be a preset name or an object, not number"),
     ),
     Row(
         "alc_status",
         {"pending_filter": True},
-        Refused("pending_filter must be a preset name (string) or filter object, got bool"),
+        Refused("pending_filter must be a preset name or an object, not bool"),
     ),
     Row(
         "alc_status",
         {"pending_filter": []},
-        Refused("pending_filter must be a preset name (string) or filter object, got array"),
+        Refused("pending_filter must be a preset name or an object, not array"),
     ),
     Row(
         "alc_status",
@@ -283,15 +283,17 @@ SESSIONS = [
         {"pending_filter": {"prompt": {"mode": "some"}}},
         Refused("invalid pending_filter object: Invalid value 'some' - at `$.prompt.mode`"),
     ),
-    Row(
-        "alc_status", {"session_id": "s-0"}, Refused("session 's-0' not found (may have completed)")
-    ),
+    Row("alc_status", {"session_id": "s-0"}, Refused("session 's-0' not found")),
     Row(
         "alc_continue",
         {"session_id": "{one}"},
-        Refused("Either 'response' or 'responses' must be provided"),
+        Refused("No answer is given: use `response`, or `responses` for several"),
     ),
-    Row("alc_continue", {"session_id": "{one}", "responses": []}, Refused("Empty responses array")),
+    Row(
+        "alc_continue",
+        {"session_id": "{one}", "responses": []},
+        Refused("`responses` has no answers"),
+    ),
     Row(
         "alc_continue",
         {"session_id": "{one}", "responses": [{"query_id": "q-0"}]},
@@ -447,9 +449,7 @@ SESSIONS = [
     Row(
         "alc_continue",
         {"session_id": "{many}", "response": "?"},
-        Refused(
-            "Continue failed: invalid transition: 3 queries pending; specify query_id explicitly"
-        ),
+        Refused("Continue failed: 3 queries pending, so an answer needs its query_id"),
     ),
     Row(
         "alc_continue",
@@ -523,9 +523,7 @@ SESSIONS = [
         },
         done(["wins"]),
     ),
-    Row(
-        "alc_run", {"code": "return alc.llm_batch({})"}, failed("alc.llm_batch: empty items array")
-    ),
+    Row("alc_run", {"code": "return alc.llm_batch({})"}, failed("alc.llm_batch: items is empty")),
     # budgets
     Row(
         "alc_run",
@@ -553,7 +551,7 @@ SESSIONS = [
             "code": "local ok, why = pcall(alc.llm, 'x') return why",
             "ctx": {"budget": {"max_llm_calls": 0}},
         },
-        done("budget_exceeded: max_llm_calls (0) reached (0 used)", budget={"max_llm_calls": 0}),
+        done("budget_exceeded: max_llm_calls is 0, 0 used", budget={"max_llm_calls": 0}),
     ),
     Row(
         "alc_run",
@@ -561,16 +559,16 @@ SESSIONS = [
             "code": "local ok, why = pcall(alc.llm, 'x') return why",
             "ctx": {"budget": {"max_tokens": 0}},
         },
-        done("budget_exceeded: max_tokens (0) reached (0 used)", budget={"max_tokens": 0}),
+        done("budget_exceeded: max_tokens is 0, 0 used", budget={"max_tokens": 0}),
     ),
     Row(
         "alc_run",
         {
-            "code": "return (select(2, pcall(alc.llm, 'x'))):gsub('%d+ms e', 'Nms e')",
+            "code": "return (select(2, pcall(alc.llm, 'x'))):gsub('%d+ have', 'N have')",
             "ctx": {"budget": {"max_elapsed_ms": 0}},
         },
         done(
-            "budget_exceeded: max_elapsed_ms (0ms) reached (Nms elapsed)",
+            "budget_exceeded: max_elapsed_ms is 0, N have passed",
             budget={"max_elapsed_ms": 0},
         ),
     ),
@@ -584,12 +582,12 @@ SESSIONS = [
     Row(
         "alc_advice",
         {"strategy": "none"},
-        Refused("Package 'none' not found. Use alc_pkg_install to install it."),
+        Refused("Package 'none' not found; alc_pkg_install installs packages"),
     ),
     Row(
         "alc_advice",
         {"strategy": "../x"},
-        Refused("Package '../x' not found. Use alc_pkg_install to install it."),
+        Refused("Package '../x' not found; alc_pkg_install installs packages"),
     ),
     Row(
         "alc_advice",

@@ -296,18 +296,17 @@ async def test_two_imports_at_once_make_one_session(path):
 
 
 BAD = {
-    "notes": (b"{}", "invalid persisted session id `notes`"),
-    OTHER: (b"{", "failed to parse session file"),
-    "11111111-1111-4111-8111-111111111111": (b"[]", "failed to deserialize session"),
+    "notes": (b"{}", "'notes' is not the id of a session"),
+    OTHER: (b"{", "cannot parse session file"),
+    "11111111-1111-4111-8111-111111111111": (b"[]", "the envelope of session"),
     "22222222-2222-4222-8222-222222222222": (
         b'{"schema_version": 2, "threads": []}',
-        "unsupported session schema version 2 for `22222222-2222-4222-8222-222222222222`"
-        " (expected 1)",
+        "session 22222222-2222-4222-8222-222222222222 has version 2; only 1 is read",
     ),
     "33333333-3333-4333-8333-333333333333": (
         b'{"schema_version": 1, "model": "m", "max_turns": 1, "messages": [], "metadata":'
         b' {"a": 1}}',
-        "failed to deserialize session",
+        "the envelope of session",
     ),
     NAME.upper(): (json.dumps(pack(FULL)).encode(), "it is the same session as"),
 }

@@ -172,7 +172,7 @@ async def test_a_pipe_of_packages(tmp_path):
         paused = await runtime.answer(paused.session_id, "x")
         assert paused.queries[0].prompt == "two x"
         ended = await runtime.answer(paused.session_id, "y")
-    assert "failed to load strategy 'missing'" in ended.error
+    assert "'missing' cannot be loaded" in ended.error
 
 
 async def test_two_sessions_cannot_create_one_card(tmp_path):

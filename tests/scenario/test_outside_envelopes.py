@@ -50,7 +50,7 @@ def test_the_version_is_one_and_only_one_is_read():
     for newer in ({"schema_version": 2}, {"schema_version": 2, "messages": "gone"}):
         with pytest.raises(UnsupportedVersion) as refused:
             read_envelope(newer, ID)
-        assert str(refused.value) == f"unsupported session schema version 2 for `{ID}` (expected 1)"
+        assert str(refused.value) == f"the envelope of session {ID} has version 2; only 1 is read"
 
 
 def test_an_envelope_has_six_fields_of_their_types():
@@ -83,7 +83,7 @@ def test_every_other_key_is_required(key):
     [{"max_turns": -1}, {"metadata": {"n": 1}}, {"messages": [{"role": "robot"}]}, {"model": None}],
 )
 def test_what_is_not_an_envelope_is_refused_with_its_session(damage):
-    with pytest.raises(DeserializeFailed, match=f"failed to deserialize session `{ID}`: "):
+    with pytest.raises(DeserializeFailed, match=f"the envelope of session {ID} cannot be read: "):
         read_envelope({**FLUERS, **damage}, ID)
 
 
@@ -127,7 +127,7 @@ async def test_an_unknown_session_is_not_found_and_reaches_no_adapter():
 
     store = SessionStore()
     for call in (lambda: store.messages(ID), lambda: store.append(ID, user("x"))):
-        with pytest.raises(SessionNotFound, match=f"session not found: {ID}"):
+        with pytest.raises(SessionNotFound, match=f"there is no session {ID}"):
             call()
     with pytest.raises(SessionNotFound):
         await store.save(Untouched(), ID)
@@ -155,14 +155,14 @@ async def test_listing_gives_all_ids_and_fails_on_one_that_is_none():
     adapter = MemoryAdapter()
     await adapter.save_session(str(ID), FLUERS)
     assert await SessionStore.list(adapter) == [ID]
-    with pytest.raises(InvalidSessionId, match="invalid persisted session id `notes`: "):
+    with pytest.raises(InvalidSessionId, match="'notes' is not the id of a session: "):
         await SessionStore.list(Strays())
 
 
 async def test_what_json_has_no_form_for_is_not_written():
     store, adapter = SessionStore(), MemoryAdapter()
     store.adopt(EnvelopeSession(id=ID, metadata={"n": 1}))
-    with pytest.raises(SerializeFailed, match=f"failed to serialize session `{ID}`: "):
+    with pytest.raises(SerializeFailed, match=f"session {ID} cannot be written as an envelope: "):
         await store.save(adapter, ID)
     assert await SessionStore.list(adapter) == []
 

@@ -166,7 +166,7 @@ async def test_children_side_by_side_have_ledgers_of_their_own():
         ({"agent": 7, "prompt": "x"}, "input.agent should be a string, got 7"),
         (
             {"agent": "nobody", "prompt": "x"},
-            'subagent not declared: "nobody" (known: finder, writer)',
+            'subagent not declared: "nobody"; declared are finder, writer',
         ),
     ],
 )
@@ -192,7 +192,7 @@ async def test_a_tree_has_so_many_delegations(monkeypatch):
     async with opened(llm=cast) as runtime:
         session = await runtime.session(boss, "s")
         assert (await session.send("Go.")).text == "One."
-        assert cast.results() == ["Error: delegation budget exhausted (2 delegations)"]
+        assert cast.results() == ["Error: delegation budget exhausted: this tree has used 2"]
         assert (await session.send("Again.")).text == "Two."
         assert cast.results() == ["F2"]
 
@@ -206,7 +206,9 @@ async def test_a_tree_is_so_deep():
     assert turn.text == "End."
     refused = [messages for _, _, messages in cast.asked if "delegation" in str(messages[-1])]
     assert len(refused) == 1
-    assert "Error: delegation depth exceeded (depth 5 >= max_depth 5)" in str(refused[0][-1])
+    assert "Error: delegation depth exceeded: it is 5 here, and max_depth is 5" in str(
+        refused[0][-1]
+    )
 
 
 async def test_the_budget_goes_before_the_depth(monkeypatch):

@@ -217,11 +217,11 @@ class TaskTool(BuiltinTool):
         if await kept.incr(above.tree) > most:
             await kept.incr(above.tree, -1)
             raise AnswerFailed(
-                f"delegation budget exhausted ({most} delegations)", "delegation_budget"
+                f"delegation budget exhausted: this tree has used {most}", "delegation_budget"
             )
         if above.depth >= depth:
             await kept.incr(above.tree, -1)
-            words = f"delegation depth exceeded (depth {above.depth} >= max_depth {depth})"
+            words = f"delegation depth exceeded: it is {above.depth} here, and max_depth is {depth}"
             raise AnswerFailed(words, "delegation_depth")
         given = box.given_environment()
         environment = {**above.environment, **({str(above.depth): given} if given else {})}
@@ -245,7 +245,7 @@ def _described(known: dict[str, Subagent]) -> str:
 
 
 def _undeclared(name: str, known: dict[str, Subagent]) -> str:
-    return f'subagent not declared: "{name}" (known: {", ".join(known) or "none"})'
+    return f'subagent not declared: "{name}"; declared are {", ".join(known) or "none"}'
 
 
 def _own_name(one: Any) -> str:

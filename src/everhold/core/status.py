@@ -299,9 +299,7 @@ class PendingFilter(msgspec.Struct, frozen=True):
             return cls._preset(given, preview_chars)
         if not isinstance(given, dict):
             found = next(name for kind, name in _JSON_NAMES if isinstance(given, kind))
-            raise _refused(
-                f"pending_filter must be a preset name (string) or filter object, got {found}"
-            )
+            raise _refused(f"pending_filter must be a preset name or an object, not {found}")
         try:
             return msgspec.convert(given, cls)
         except msgspec.ValidationError as error:
@@ -316,8 +314,7 @@ class PendingFilter(msgspec.Struct, frozen=True):
                 return cls(query_id=True, max_tokens=True, prompt=PromptPreview(preview_chars))
             case "full":
                 return cls(True, True, True, True, True, prompt=PromptFull())
-        valid = '"meta" | "preview" | "full"'
-        raise _refused(f"unknown pending_filter preset '{name}' (valid: {valid})")
+        raise _refused(f"unknown pending_filter preset '{name}'; there are meta, preview and full")
 
     def show(self, query: OpenQuery) -> dict[str, JSON]:
         """One open query with the fields of this filter."""

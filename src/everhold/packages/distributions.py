@@ -56,9 +56,7 @@ def install_distribution(
             f"No pyproject.toml in {folder.absolute()}", "Give the folder of a Python package."
         )
     if linked and not is_folder:
-        raise BadPackage(
-            f"Path is not a directory: {source}", "Only a folder can be used in place."
-        )
+        raise BadPackage(f"{source} is not a directory", "Only a folder can be used in place.")
     wanted = str(folder.resolve()) if is_folder else _requirement(source, rev)
     _pip("install", "--upgrade", *(["--editable"] if linked else []), wanted)
     after = {str(row["name"]): row for row in list_distributions()}

@@ -9,7 +9,7 @@ Rules
      broken.
   2. The id is not inside: it is the name under which an adapter stores the envelope.
   3. Unknown keys are ignored. `system_message` is also written when it is null.
-  4. Errors have the messages of fluers.
+  4. Each kind of error of fluers has an error here.
 
 UsageError
 ├── SessionNotFound      the store in memory has no such session
@@ -76,7 +76,7 @@ class SessionNotFound(UsageError):
     hint = "Create it with `create`, or load it with `load` and add it with `adopt`."
 
     def __init__(self, session_id: object) -> None:
-        super().__init__(f"session not found: {session_id}")
+        super().__init__(f"there is no session {session_id}")
         self.session_id = str(session_id)
 
 
@@ -87,7 +87,7 @@ class InvalidSessionId(UsageError):
     hint = "Session ids are UUIDs, such as 6f1c1f0e-8a53-4f0b-9a3e-5a7d0c1b2e3f."
 
     def __init__(self, raw: str, cause: str) -> None:
-        super().__init__(f"invalid persisted session id `{raw}`: {cause}")
+        super().__init__(f"{raw!r} is not the id of a session: {cause}")
         self.raw = raw
         self.cause = cause
 
@@ -99,7 +99,7 @@ class SerializeFailed(UsageError):
     hint = "Nothing was written. Change the value at the named path."
 
     def __init__(self, session_id: object, cause: str) -> None:
-        super().__init__(f"failed to serialize session `{session_id}`: {cause}")
+        super().__init__(f"session {session_id} cannot be written as an envelope: {cause}")
         self.session_id = str(session_id)
         self.cause = cause
 
@@ -111,7 +111,7 @@ class DeserializeFailed(StoreError):
     hint = "Restore the envelope from a backup."
 
     def __init__(self, session_id: object, cause: str) -> None:
-        super().__init__(f"failed to deserialize session `{session_id}`: {cause}")
+        super().__init__(f"the envelope of session {session_id} cannot be read: {cause}")
         self.session_id = str(session_id)
         self.cause = cause
 
@@ -124,7 +124,7 @@ class UnsupportedVersion(StoreError):
 
     def __init__(self, found: int, session_id: object, expected: int) -> None:
         super().__init__(
-            f"unsupported session schema version {found} for `{session_id}` (expected {expected})"
+            f"the envelope of session {session_id} has version {found}; only {expected} is read"
         )
         self.found, self.session_id, self.expected = found, str(session_id), expected
 
@@ -136,7 +136,7 @@ class FileFailed(StoreError):
     hint = "The previous file is unchanged."
 
     def __init__(self, action: str, path: object, cause: str) -> None:
-        super().__init__(f"failed to {action} `{path}`: {cause}")
+        super().__init__(f"cannot {action} {path}: {cause}")
         self.action, self.path, self.cause = action, str(path), cause
 
 

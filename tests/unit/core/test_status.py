@@ -332,11 +332,11 @@ def test_no_filter_given():
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ("some", 'unknown pending_filter preset \'some\' (valid: "meta" | "preview" | "full")'),
-        (None, "pending_filter must be a preset name (string) or filter object, got null"),
-        (True, "pending_filter must be a preset name (string) or filter object, got bool"),
-        (1.5, "pending_filter must be a preset name (string) or filter object, got number"),
-        ([], "pending_filter must be a preset name (string) or filter object, got array"),
+        ("some", "unknown pending_filter preset 'some'; there are meta, preview and full"),
+        (None, "pending_filter must be a preset name or an object, not null"),
+        (True, "pending_filter must be a preset name or an object, not bool"),
+        (1.5, "pending_filter must be a preset name or an object, not number"),
+        ([], "pending_filter must be a preset name or an object, not array"),
     ],
 )
 def test_a_filter_that_is_none_is_refused_in_exact_words(given, reason):

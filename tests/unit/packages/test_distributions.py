@@ -127,7 +127,7 @@ def test_options_are_no_packages(
 def test_a_folder_must_be_a_python_package(tmp_path: Path) -> None:
     with pytest.raises(BadPackage, match=r"No pyproject\.toml in"):
         install_distribution(str(tmp_path))
-    with pytest.raises(BadPackage, match="Path is not a directory"):
+    with pytest.raises(BadPackage, match="is not a directory"):
         install_distribution(str(tmp_path / "gone"), linked=True)
 
 

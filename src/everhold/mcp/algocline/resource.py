@@ -159,7 +159,7 @@ class AlcResources:
         try:
             return found.main.read_text(encoding="utf-8"), LUA_MIME_TYPE
         except (OSError, UnicodeDecodeError) as error:
-            raise AlcRefused(f"Failed to read {found.main}: {error}", "bad_package_file") from None
+            raise AlcRefused(f"{found.main} cannot be read: {error}", "bad_package_file") from None
 
 
 # ---- addresses
@@ -168,23 +168,23 @@ class AlcResources:
 def _parse_address(uri: str) -> tuple[str, list[str], dict[str, str]]:
     scheme, mark, rest = uri.partition("://")
     if scheme != "alc" or not mark:
-        _refuse(f"invalid scheme: expected alc://, got {uri}")
+        _refuse(f"invalid scheme: {uri} does not begin with alc://")
     path, _, asked = rest.partition("?")
     parts = [part for part in path.split("/") if part]
     for part in parts:
         if part in (".", ".."):
-            _refuse(f"path traversal segment rejected: {part}")
+            _refuse(f"path traversal: '{part}' in {uri}")
     if not parts:
-        _refuse(f"missing path segment in {uri}")
+        _refuse(f"incomplete address: {uri}")
     if parts[0] not in _SERVICES:
         _refuse(f"unknown service: {parts[0]}")
     if len(parts) == 1:
-        _refuse(f"missing path segment in {uri}")
+        _refuse(f"incomplete address: {uri}")
     query: dict[str, str] = {}
     for pair in filter(None, asked.split("&")):
         key, _, value = pair.partition("=")
         if not key:
-            _refuse(f"invalid query: empty key in query of {uri}")
+            _refuse(f"invalid query: a parameter of {uri} has no name")
         query[key] = value
     return parts[0], parts[1:], query
 
@@ -194,26 +194,24 @@ def _read_parameters(
 ) -> dict[str, int]:
     """The parameters of an address, with defaults for absent ones."""
     if query and not known:
-        _refuse(f"query params not supported on {uri}")
+        _refuse(f"{uri} takes no query params")
     found = {name: default for name, (default, _) in known.items()}
     for name, text in query.items():
         if name not in known:
-            _refuse(f"unsupported query param '{name}' on {uri}")
+            _refuse(f"{uri} does not have the query param '{name}'")
         if not (text.isascii() and text.isdigit()) or len(text) > 18:
-            _refuse(
-                f"invalid query param '{name}={text}' on {uri}: expected a whole number, 0 or more"
-            )
+            _refuse(f"invalid query param '{name}={text}' of {uri}: it is a whole number from 0")
         found[name] = int(text)
         most = known[name][1]
         if found[name] > most:
-            _refuse(f"query param '{name}={text}' on {uri} exceeds cap of {most}")
+            _refuse(f"query param '{name}={text}' of {uri} exceeds {most}")
     return found
 
 
 def _check_name(kind: str, name: str, uri: str) -> None:
     for letter in name:
         if letter in _RESERVED:
-            _refuse(f"{kind} '{name}' on {uri} contains reserved character '{letter}'")
+            _refuse(f"{kind} '{name}' has the reserved character '{letter}'")
 
 
 def _refuse(words: str) -> NoReturn:

@@ -289,17 +289,17 @@ class AlcToolHandlers:
 
     def _code(self, code: str | None, file: str | None) -> str:
         if code is not None and file is not None:
-            raise AlcRefused("Provide either `code` or `code_file`, not both.")
+            raise AlcRefused("Both `code` and `code_file` are given; only one of them can run.")
         if code is None and file is None:
-            raise AlcRefused("Either `code` or `code_file` must be provided.")
+            raise AlcRefused("Nothing to run: give `code` or `code_file`.")
         if file is not None:
             try:
                 return self._holder.read_lua_file(file)
             except OSError as error:
-                raise AlcRefused(f"Failed to read {file}: {error.strerror}") from None
+                raise AlcRefused(f"{file} cannot be read: {error.strerror}") from None
             except NotAllowed as error:
                 raise AlcRefused(
-                    f"Failed to read {file}: {error}", error.code, error.hint
+                    f"{file} cannot be read: {error}", error.code, error.hint
                 ) from None
         if len((code or "").encode("utf-8", "surrogatepass")) > MAX_CODE_BYTES:
             raise AlcRefused(f"The code is longer than the limit of {MAX_CODE_BYTES} bytes.")
@@ -315,7 +315,7 @@ class AlcToolHandlers:
                 given.strategy, found.pinned, self._holder.folders.all
             ) or self._holder.program(given.strategy)
         except (UnknownProgram, NotAllowed) as error:
-            words = f"Package '{given.strategy}' not found. Use alc_pkg_install to install it."
+            words = f"Package '{given.strategy}' not found; alc_pkg_install installs packages"
             raise AlcRefused(
                 words, error.code, _NO_PACKAGE if isinstance(error, NotAllowed) else error.hint
             ) from None
@@ -362,11 +362,11 @@ class AlcToolHandlers:
         if given.responses is not None:
             responses = given.responses
             if not responses:
-                raise AlcRefused("Empty responses array")
+                raise AlcRefused("`responses` has no answers")
         elif given.response is not None:
             responses = [AlcResponse(given.query_id or "", given.response, given.usage)]
         else:
-            raise AlcRefused("Either 'response' or 'responses' must be provided")
+            raise AlcRefused("No answer is given: use `response`, or `responses` for several")
         try:
             return alc_wire.dump_compact(await self._answered(given.session_id, responses))
         except UnknownSession as error:
@@ -428,7 +428,7 @@ class AlcToolHandlers:
             try:
                 record = await self._runtime.store.load(given.session_id)
             except UnknownSession as error:
-                words = f"session '{given.session_id}' not found (may have completed)"
+                words = f"session '{given.session_id}' not found"
                 raise AlcRefused(words, error.code, _NOT_FOUND) from None
             self.reported[record.birth.id] = record.head.n
             return alc_wire.dump_pretty(self._snapshot(record, pending, given.include_history))
@@ -609,6 +609,6 @@ def _get_sole_query(known: QueryNames) -> int:
     if len(known.open) == 1:
         return next(iter(known.open.values()))
     if known.open:
-        words = f"{len(known.open)} queries pending; specify query_id explicitly"
-        raise AlcRefused(f"Continue failed: invalid transition: {words}", "many_open_queries")
-    raise AlcRefused("Continue failed: invalid transition: no pending queries", "no_open_query")
+        words = f"{len(known.open)} queries pending, so an answer needs its query_id"
+        raise AlcRefused(f"Continue failed: {words}", "many_open_queries")
+    raise AlcRefused("Continue failed: no pending queries", "no_open_query")

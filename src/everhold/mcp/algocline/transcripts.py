@@ -53,7 +53,7 @@ def find_log_folder() -> Path:
     """The folder of logs; raises `AlcRefused` if no folder can be written."""
     found = log_dir()[0]
     if found is None:
-        raise AlcRefused("File logging is not available (no writable log directory)", "bad_setting")
+        raise AlcRefused("No folder for logs can be written", "bad_setting")
     return found
 
 
@@ -142,7 +142,7 @@ def add_log_note(session_id: str, content: str, title: str | None) -> dict[str, 
         doc = _doc(file)
         notes = doc.setdefault("notes", [])
         if not isinstance(notes, list):
-            raise AlcRefused("'notes' field is not an array", "bad_package_file")
+            raise AlcRefused(f"{file} has notes that are not a list", "bad_package_file")
         notes.append({"timestamp": int(time.time()), "title": title, "content": content})
         write_atomically(file, dump_pretty(doc))
         meta = file.with_suffix(".meta.json")
@@ -247,7 +247,7 @@ def _logs() -> Iterator[tuple[float, Path]]:
 def _file(into: Path, session_id: str) -> Path:
     file = into / f"{session_id}.json"
     if set(session_id) & set("/\\\0") or ".." in session_id or not file.is_file():
-        raise AlcRefused(f"Log file not found for session '{session_id}'", "unknown_session")
+        raise AlcRefused(f"Log of session '{session_id}' not found", "unknown_session")
     return file
 
 
@@ -255,11 +255,11 @@ def _doc(file: Path) -> dict[str, Any]:
     try:
         doc = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise AlcRefused(f"Failed to read log: {error.strerror}", "store_unavailable") from None
+        raise AlcRefused(f"{file} cannot be read: {error.strerror}", "store_unavailable") from None
     except (ValueError, RecursionError) as error:
-        raise AlcRefused(f"Failed to parse log: {error}", "bad_package_file") from None
+        raise AlcRefused(f"{file} is not JSON: {error}", "bad_package_file") from None
     if not isinstance(doc, dict):
-        raise AlcRefused("Log file is not a JSON object", "bad_package_file")
+        raise AlcRefused(f"{file} should be an object", "bad_package_file")
     return doc
 
 

@@ -129,8 +129,8 @@ def _find_problems(name: str | None, given: str | Path | None) -> list[PackageFi
     one = [finding for finding in found if finding.name == name]
     if not one:
         raise BadPackage(
-            f"Package '{name}' not found in installed.json, {at.packages}/, alc.toml, or"
-            " alc.local.toml"
+            f"Package '{name}' not found in installed.json, among the folders in {at.packages}, or"
+            " in the files of a project"
         )
     return one
 
@@ -152,7 +152,7 @@ def _installed(name: str, folder: Path, source: PackageSource) -> PackageFinding
     if folder.is_symlink() and not folder.exists():
         return _dangling(name, folder)
     if not folder.exists():
-        reason = f"installed directory missing: {folder}"
+        reason = f"its folder is missing: {folder}"
         return PackageFinding(
             name, "installed_missing", reason, _suggestion(name, source), source=source
         )
@@ -170,12 +170,12 @@ def _installed(name: str, folder: Path, source: PackageSource) -> PackageFinding
 
 
 def _dangling(name: str, link: Path) -> PackageFinding:
-    reason = f"symlink target missing: {link.readlink()}"
+    reason = f"it links to a missing folder: {link.readlink()}"
     return PackageFinding(
         name,
         "symlink_dangling",
         reason,
-        f'alc_pkg_unlink("{name}") then alc_pkg_link with the new path',
+        f'alc_pkg_unlink("{name}"), and alc_pkg_link with the folder where it is now',
     )
 
 
@@ -264,12 +264,12 @@ def _incomplete(name: str, missing: tuple[str, ...]) -> str:
 def _suggestion(name: str, source: PackageSource) -> str:
     match source:
         case FolderSource(path=path) if not _is_offered(name, Path(path)):
-            return f"alc_pkg_install <path-or-url>: {path} has no package '{name}'"
+            return f"alc_pkg_install from another source: {path} has no package '{name}'"
         case FolderSource() | GitSource():
             return f'alc_pkg_install("{source.shown}")'
         case BundledSource():
-            return "alc_pkg_install <path-or-url> of the collection that it came with"
-    return f'alc_pkg_install <path-or-url>: the source of "{name}" was not recorded'
+            return "alc_pkg_install with the source of the collection that it came with"
+    return f'alc_pkg_install with a source; none was recorded for "{name}"'
 
 
 # ---- repairing

@@ -139,7 +139,7 @@ def fetch_packages(url: str, rev: str | None = None) -> Iterator[FetchedFolder]:
             )
         if not local.is_dir():
             raise BadPackage(
-                f"Source directory does not exist: {local}",
+                f"folder {local} does not exist",
                 "Give an existing folder or a git URL.",
             )
         local = local.resolve()
@@ -220,12 +220,12 @@ def _git(url: str, *words: str) -> str:
             start_new_session=True,  # so that a timeout also ends the processes that git starts
         )
     except OSError as error:
-        raise BadPackage(f"Failed to run git: {error.strerror}", "Install git.") from None
+        raise BadPackage(f"git cannot be started: {error.strerror}", "Install git.") from None
     try:
         output, errors = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
         raise BadPackage(
-            f"git clone timed out after {LIMIT:.0f}s: {hide_credentials(url)}",
+            f"git clone failed: it took longer than {LIMIT:.0f} s: {hide_credentials(url)}",
             "Nothing was changed. Try again later.",
         ) from None
     finally:

@@ -198,13 +198,13 @@ def _packages(offer: FetchedFolder, name: str | None) -> dict[str, Path]:
             else ""
         )
         raise BadPackage(
-            "No packages found. Expected init.lua at root (single) or */init.lua (collection).",
+            f"No packages found: neither {offer.name} nor a folder in it has an init.lua",
             hint,
         )
     if name is not None:
         raise BadPackage(
-            "The 'name' parameter is only supported for single-package repos (init.lua at root).",
-            "This is a collection; leave out the name.",
+            "'name' renames one package, and this is a collection",
+            "Leave out the name.",
         )
     return packages
 
@@ -223,7 +223,9 @@ def _install_one(
     is_alone = folder == offer.folder
     if target.is_symlink():
         if is_alone:
-            raise BadPackage(f"Destination '{target}' is a symlink.", f"everhold pkg unlink {name}")
+            raise BadPackage(
+                f"'{name}' is not replaced: {target} is a symlink", f"everhold pkg unlink {name}"
+            )
         done.skipped_symlinks.append(name)
         return
     is_there = target.exists()
@@ -232,7 +234,7 @@ def _install_one(
     ):
         if is_alone:
             hint = "It was not installed by everhold. Move it, choose another name, or use --force."
-            raise BadPackage(f"Package '{name}' already exists at {target}.", hint)
+            raise BadPackage(f"Package '{name}' already exists: {target}", hint)
         done.skipped.append(name)
         return
     done.left_out += [f"{name}/{path}" for path in copy_package(folder, target)]
@@ -322,25 +324,25 @@ def link(
     """
     folder = Path(path).expanduser().absolute()
     if scope not in LINK_SCOPES:
-        raise BadPackage(f"invalid scope '{scope}': expected one of global, variant")
+        raise BadPackage(f"invalid scope '{scope}': it is global or variant")
     if not folder.is_dir():
-        raise BadPackage(f"Path is not a directory: {folder}")
+        raise BadPackage(f"{folder} is not a directory")
     if is_package(folder):
         places = {check_package_name(folder.name if name is None else name): folder}
     else:
         places = list_collection(folder)
         if not places:
-            raise BadPackage(f"No init.lua found in {folder} or any of its subdirectories")
+            raise BadPackage(f"No init.lua found: {folder} is neither a package nor a collection")
         if name is not None:
             raise BadPackage(
-                "The 'name' parameter is only supported for a single package (init.lua at root)."
+                f"'name' renames one package, and {folder} is a collection", "Leave out the name."
             )
     mode = "single" if is_package(folder) else "collection"
     report: dict[str, Any] = {"mode": mode, "scope": scope}
     if scope == "variant":
         if force:
             raise BadPackage(
-                "force is not supported with scope 'variant'", "A variant replaces no folder."
+                "scope 'variant' takes no force", "An entry in alc.local.toml replaces no folder."
             )
         return report | _link_variants(places, project)
     _link_globally(places, force)
@@ -362,10 +364,10 @@ def unlink(name: str, *, project: str | Path | None = None) -> dict[str, Any]:
         return {"unlinked": name, "scope": "variant", "alc_local_toml": str(Project(root).local)}
     if at.exists():
         raise BadPackage(
-            f"Package '{name}' is not a symlink. Use pkg_remove to remove it.",
+            f"Package '{name}' is not a symlink; pkg_remove removes installed ones",
             f"everhold pkg remove {name} --global",
         )
-    raise BadPackage(f"Package '{name}' is not installed")
+    raise BadPackage(f"'{name}' is not installed, so there is no link to remove")
 
 
 def _link_globally(places: dict[str, Path], force: bool) -> None:
@@ -377,7 +379,7 @@ def _link_globally(places: dict[str, Path], force: bool) -> None:
     ]
     if real and not force:
         raise BadPackage(
-            f"Destination '{real[0]}' is a real directory. Use force=true to overwrite.",
+            f"{real[0]} is a real directory; only force=true replaces it by a link",
             "Nothing was changed. To replace it, use --force.",
         )
     with change_installed(get_alc_home()) as changes:
@@ -394,9 +396,7 @@ def _link_globally(places: dict[str, Path], force: bool) -> None:
 def _link_variants(places: dict[str, Path], given: str | Path | None) -> dict[str, Any]:
     root = find_project_root(given)
     if root is None:
-        raise BadPackage(
-            "alc.toml not found: scope 'variant' needs a project root.", "everhold pkg init"
-        )
+        raise BadPackage("alc.toml not found: only a project has variants", "everhold pkg init")
     project = Project(root)
     with project.guarded():
         known = project.variants()
@@ -432,7 +432,7 @@ def remove(
     With `keep_files`, no folder is deleted, and `version` counts for the project only.
     """
     if scope not in REMOVE_SCOPES:
-        raise BadPackage(f"invalid scope '{scope}': expected one of project, global, all")
+        raise BadPackage(f"invalid scope '{scope}': it is project, global or all")
     check_package_name(name)
     if scope == "all":
         return _from_all(name, project, version, keep_files)
@@ -445,10 +445,12 @@ def _from_project(name: str, given: str | Path | None, version: str | None) -> d
     root = find_project_root(given)
     if root is None:
         raise BadPackage(
-            f"alc.toml not found: cannot remove '{name}' without a project root.",
+            f"alc.toml not found, so there is no project to remove '{name}' from",
             "Run it in the project's folder, use --project, or remove it for the user: --global",
         )
     project = Project(root)
+    if not project.toml.is_file() and not project.lock.is_file():
+        raise BadPackage(f"alc.toml not found in {root}", "everhold pkg init")
     with project.guarded():
         needs = project.needs()
         locked = project.locked()
@@ -458,7 +460,7 @@ def _from_project(name: str, given: str | Path | None, version: str | None) -> d
             if one.name != name or (version is not None and one.version != version)
         ]
         if kept == locked and (version is not None or name not in needs):
-            raise BadPackage(f"Package '{name}' not found in alc.lock at {project.lock}")
+            raise BadPackage(f"Package '{name}' not found in {project.lock}")
         if name in needs and name not in {one.name for one in kept}:
             project.forget(name)
         if kept != locked:
@@ -526,7 +528,7 @@ def _from_all(
     of_project, of_home = notes
     if of_project is not None and of_home is not None:
         raise BadPackage(
-            f"Package '{name}' not found in any scope:\n  project: {of_project}\n  global:"
+            f"Package '{name}' not found in a project or among the installed ones: {of_project};"
             f" {of_home}"
         )
     return {

@@ -145,7 +145,7 @@ def copy_package(source: Path, target: Path) -> list[str]:
         fresh.rename(target)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
-        raise BadPackage(f"Failed to copy package: {error}", "Nothing was changed.") from None
+        raise BadPackage(f"The package cannot be copied: {error}", "Nothing was changed.") from None
     return left_out
 
 
@@ -177,7 +177,7 @@ def remove_package_folder(folder: Path) -> bool:
         shutil.rmtree(trash)
     except OSError as error:
         raise BadPackage(
-            f"Failed to remove package: {error}", "Check the permissions of the folder."
+            f"The package cannot be removed: {error}", "Check the permissions of the folder."
         ) from None
     return True
 

@@ -135,18 +135,18 @@ def migrate(project: str | Path | None = None) -> dict[str, Any]:
     if not old:
         return {
             "status": NOTHING_TO_MIGRATE,
-            "reason": "already new format or no local_dir entries",
+            "reason": "alc.lock has no entry of the old form",
         }
     if one.toml.exists():
         raise BadPackage(
-            f"alc.toml already exists at {one.toml}. Remove it first or migrate manually."
+            f"{one.toml} already exists; move it away, or copy the paths of alc.lock into it"
         )
     backup = one.lock.with_name("alc.lock.bak")
     needs = format_toml_table(("packages",), {name: {"path": path} for name, path in old.items()})
     with one.guarded():
         write_atomically(one.toml, needs, mode=0o644)
         os.replace(one.lock, backup)
-    note = "Run alc_update to generate new alc.lock"
+    note = "alc_update writes the new alc.lock"
     return {"migrated": True, "alc_toml": str(one.toml), "backup": str(backup), "note": note}
 
 

@@ -64,7 +64,7 @@ def select_rows(
         wanted = fields
     else:
         if verbose not in (None, "summary", "full"):
-            raise BadPackage(f'invalid verbose value "{verbose}" (expected "summary" or "full")')
+            raise BadPackage(f'invalid verbose value "{verbose}": it is "summary" or "full"')
         wanted = full if verbose == "full" else summary
     keys = []
     for part in sort.split(","):
@@ -248,7 +248,7 @@ def _needed(
     if locked is not None and locked.version is not None:
         row["version"] = locked.version
     if locked is None:
-        row.setdefault("error", "not in alc.lock; run alc_update")
+        row.setdefault("error", "alc.lock does not have it; alc_update adds it")
     return row
 
 

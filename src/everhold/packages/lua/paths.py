@@ -184,7 +184,7 @@ def find_project_root(
         folder = Path(given).expanduser().absolute()
         if not folder.is_dir():
             raise BadPackage(
-                f"Project root is not a directory: {folder}",
+                f"{folder} is not a directory, so it is no project",
                 "Give the folder that contains alc.toml.",
             )
         return folder.resolve()

@@ -148,7 +148,7 @@ class Project(msgspec.Struct, frozen=True):
         read = _read(self.lock, text)
         if read.get("version") != LOCK_VERSION:
             raise BadPackageFile(
-                str(self.lock), f"unsupported alc.lock version {read.get('version')}: expected 1"
+                str(self.lock), f"unsupported alc.lock version {read.get('version')}; 1 is read"
             )
         value = read.get("package", [])
         if not isinstance(value, list):

@@ -48,7 +48,7 @@ def update(project: str | Path | None = None) -> dict[str, Any]:
     """
     root = find_project_root(project)
     if root is None or not Project(root).toml.is_file():
-        raise BadPackage("No alc.toml found. Run alc_init first.", "everhold pkg init")
+        raise BadPackage("No alc.toml found; alc_init creates one", "everhold pkg init")
     one = Project(root)
     at = get_alc_home()
     check_toml_editor("lua", f"writing {one.lock}")  # before anything is fetched
@@ -85,7 +85,7 @@ def _resolve(name: str, need: PackageNeed, project: Project, at: AlcHome) -> Loc
     if need.version != "*":
         return pin_by_version(name, need.version, at)
     if not (at.packages / name).is_dir():
-        raise BadPackage("not installed (not found in packages_dir)")
+        raise BadPackage(f"not installed: {at.packages / name} not found")
     return LockedPackage(name, INSTALLED_SOURCE)
 
 
@@ -127,7 +127,8 @@ def pin_by_version(name: str, version: str, at: AlcHome) -> LockedPackage:
     if entry is None or not isinstance(entry.source, GitSource):
         other = f"; installed is {usual}" if usual else ""
         raise BadPackage(
-            f"'{name}@{version}': not found in packages_dir (neither versioned nor base dir){other}"
+            f"'{name}@{version}': not found in {at.packages}, and no repository to get it from"
+            f" is recorded{other}"
         )
     _copy_tag(name, version, entry.source.url, at)
     return LockedPackage(name, INSTALLED_SOURCE, version)

@@ -73,7 +73,7 @@ def scaffold(
     test = target / f"test_{name}.py"
     for file in (main, test):
         if file.exists():
-            raise BadPackage(f"package skeleton already exists at {file}", "Nothing was changed.")
+            raise BadPackage(f"{file} already exists", "Nothing was changed.")
     summary = " ".join((description or f"Describe what {name} is for.").split())
     text = _MAIN.format(
         title=summary,
@@ -127,7 +127,7 @@ def init(project: str | Path | None = None) -> dict[str, Any]:
     one = Project(find_project_root(project) or Path.cwd())
     with one.guarded():
         if one.toml.exists():
-            raise BadPackage(f"alc.toml already exists at {one.toml}", "Nothing was changed.")
+            raise BadPackage(f"{one.toml} already exists", "Nothing was changed.")
         ignore = one.root / ".gitignore"
         text = read_text_file(ignore) or ""
         missing = [name for name in IGNORED_FILES if name not in text.split()]

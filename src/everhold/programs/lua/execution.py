@@ -602,9 +602,7 @@ class LuaExecution:
         elif fork.aborts:
             for child in fork.children:
                 self._abandon(child)
-            self._resume(
-                fork.parent, False, f"alc.fork: strategy '{strand.name}' failed: {words}".encode()
-            )
+            self._resume(fork.parent, False, f"alc.fork: '{strand.name}' failed: {words}".encode())
         else:
             self._ended(fork, strand, b'"error":' + encode_lua_json(words) + b',"ok":false')
 

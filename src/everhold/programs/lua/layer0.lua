@@ -76,7 +76,7 @@ function alc.llm_batch(items)
   end
   local asked, count = {}, tointeger(#items) or 0 -- __len may return anything
   if count < 1 then
-    error("alc.llm_batch: empty items array", 2)
+    error("alc.llm_batch: items is empty", 2)
   elseif count > MANY then
     error(format("alc.llm_batch: %d items, and no more than %d can be asked at once", count, MANY), 2)
   end
@@ -99,7 +99,7 @@ end
 
 function alc.fork(strategies, ctx, opts)
   if type(strategies) ~= "table" or #strategies == 0 then
-    error("alc.fork: strategies must be a non-empty array of package names", 2)
+    error("alc.fork: name at least one package to run", 2)
   end
   local names = {} -- read once: __index may return something else the next time
   for i = 1, #strategies do

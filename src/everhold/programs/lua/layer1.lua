@@ -131,9 +131,9 @@ end
 -- One batch for all items; the answers have the order of the items.
 function alc.parallel(items, prompt_fn, opts)
   if type(items) ~= "table" or #items == 0 then
-    error("alc.parallel: items must be a non-empty array", 2)
+    error("alc.parallel: items is empty or no array", 2)
   elseif type(prompt_fn) ~= "function" then
-    error("alc.parallel: prompt_fn must be a function", 2)
+    error("alc.parallel: prompt_fn is no function", 2)
   end
   local shared = options("parallel", opts)
   local post_fn = shared.post_fn
@@ -146,11 +146,11 @@ function alc.parallel(items, prompt_fn, opts)
       batch[i].prompt = made
     elseif type(made) == "table" then
       if type(made.prompt) ~= "string" then
-        error(format("alc.parallel: prompt_fn returned a table without a string .prompt at index %d", i), 2)
+        error(format("alc.parallel: the table that prompt_fn returned at index %d has no string .prompt", i), 2)
       end
       batch[i] = made
     else
-      error(format("alc.parallel: prompt_fn must return a string or a table, got %s at index %d", type(made), i), 2)
+      error(format("alc.parallel: prompt_fn returned a %s at index %d, not a string or a table", type(made), i), 2)
     end
   end
   local answers = alc.llm_batch(batch)
@@ -294,13 +294,13 @@ local function stage(entry, i)
   if type(entry) == "function" then
     return format("(inline-%d)", i), entry
   elseif type(entry) ~= "string" then
-    error(format("alc.pipe: strategy[%d] must be a string or function", i), 3)
+    error(format("alc.pipe: stage %d is neither a package name nor a function", i), 3)
   end
   local ok, package = pcall(host.require, entry)
   if not ok then
-    error(format("alc.pipe: failed to load strategy '%s': %s", entry, tostring(package)), 3)
+    error(format("alc.pipe: '%s' cannot be loaded: %s", entry, tostring(package)), 3)
   elseif type(package) ~= "table" or type(package.run) ~= "function" then
-    error(format("alc.pipe: strategy '%s' must export run(ctx)", entry), 3)
+    error(format("alc.pipe: '%s' has no function run(ctx)", entry), 3)
   end
   return entry, package.run
 end
@@ -308,16 +308,16 @@ end
 local function run_stage(name, run, ctx)
   local out = run(ctx)
   if type(out) ~= "table" then
-    error(format("alc.pipe: strategy '%s' must return a table (ctx)", name), 0)
+    error(format("alc.pipe: '%s' returned a %s instead of its ctx", name, type(out)), 0)
   end
   return out
 end
 
 function alc.pipe(strategies, ctx, opts)
   if type(strategies) ~= "table" or #strategies == 0 then
-    error("alc.pipe: strategies must be a non-empty array", 2)
+    error("alc.pipe: strategies is empty or no array", 2)
   elseif type(ctx) ~= "table" then
-    error("alc.pipe: ctx must be a table", 2)
+    error("alc.pipe: ctx is no table", 2)
   end
   opts = options("pipe", opts)
   local on_error = opts.on_error or "abort"

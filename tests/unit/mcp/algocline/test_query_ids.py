@@ -140,7 +140,7 @@ def test_a_name_means_what_it_meant_when_it_was_heard():
 
 
 def test_without_a_name_there_must_be_one_question():
-    with pytest.raises(AlcRefused, match="2 queries pending; specify query_id explicitly"):
+    with pytest.raises(AlcRefused, match="2 queries pending, so an answer needs its query_id"):
         match_answers(names(*PART), [AlcResponse("", "a")])
     with pytest.raises(AlcRefused, match="no pending queries"):
         match_answers(names(), [AlcResponse("", "a")])

@@ -52,7 +52,7 @@ def test_a_folder_that_is_gone_is_got_again(tmp_path: Path, home: AlcHome, nowhe
         {
             "name": "debate",
             "kind": "installed_missing",
-            "reason": f"installed directory missing: {home.packages}/debate",
+            "reason": f"its folder is missing: {home.packages}/debate",
             "suggestion": f'alc_pkg_install("{folder}")',
         }
     ]
@@ -136,10 +136,12 @@ def test_links_that_lead_nowhere(tmp_path: Path, home: AlcHome, nowhere: Path) -
         (home.packages / name).symlink_to("/no/such")
     found = doctor()["symlink_dangling"]
     assert [(one["name"], one["reason"]) for one in found] == [
-        ("debate", "symlink target missing: /no/such"),
-        ("order", "symlink target missing: /no/such"),
+        ("debate", "it links to a missing folder: /no/such"),
+        ("order", "it links to a missing folder: /no/such"),
     ]
-    assert found[0]["suggestion"] == 'alc_pkg_unlink("debate") then alc_pkg_link with the new path'
+    assert found[0]["suggestion"] == (
+        'alc_pkg_unlink("debate"), and alc_pkg_link with the folder where it is now'
+    )
     assert [one["name"] for one in repair()["unrepairable"]] == ["debate", "order"]
 
 
@@ -167,7 +169,7 @@ def test_what_a_project_names_and_nobody_installed(
         (
             "any",
             "project",
-            'alc_pkg_install <path-or-url>: the source of "any" was not recorded',
+            'alc_pkg_install with a source; none was recorded for "any"',
         ),
         ("far", "project", "alc_update"),
     ]

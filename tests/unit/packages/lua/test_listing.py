@@ -168,7 +168,7 @@ def test_a_package_that_is_named_and_not_locked_says_so(project: Project, home: 
     package(home.packages / "debate")
     project.add(["debate"])
     assert rows(filter={"scope": "project"}, fields=["error"]) == [
-        {"error": "not in alc.lock; run alc_update"}
+        {"error": "alc.lock does not have it; alc_update adds it"}
     ]
     project.write_lock([LockedPackage("debate", INSTALLED_SOURCE)])
     assert rows(filter={"scope": "project"}, fields=["error"]) == [{}]

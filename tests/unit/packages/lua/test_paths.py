@@ -156,7 +156,7 @@ def test_the_project_is_named_or_found_upwards(tmp_path: Path) -> None:
 
 
 def test_a_project_that_is_not_there_is_not_replaced_by_another(tmp_path: Path) -> None:
-    with pytest.raises(BadPackage, match="Project root is not a directory"):
+    with pytest.raises(BadPackage, match="is not a directory, so it is no project"):
         find_project_root(tmp_path / "gone")
     with pytest.raises(BadSetting, match="ALC_PROJECT_ROOT"):
         find_project_root(env={"ALC_PROJECT_ROOT": str(tmp_path / "gone")})

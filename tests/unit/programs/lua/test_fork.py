@@ -76,7 +76,7 @@ def test_a_failure_may_end_the_others(root: Path, word: str) -> None:
     life.step()
     reply = life.answer("doomed", "")
     assert reply.withdrawn == [0]
-    assert life.prompts() == ["alc.fork: strategy 'fails' failed: it broke"]
+    assert life.prompts() == ["alc.fork: 'fails' failed: it broke"]
 
 
 def test_forks_in_forks(root: Path) -> None:
@@ -128,7 +128,7 @@ def test_children_spend_their_parents_budget(root: Path) -> None:
     assert life.outcome.value == [
         False,
         False,
-        "budget_exceeded: max_llm_calls (1) reached (1 used)",
+        "budget_exceeded: max_llm_calls is 1, 1 used",
     ]
 
 

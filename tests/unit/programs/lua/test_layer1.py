@@ -200,16 +200,16 @@ def test_parallel():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("{}, tostring", "alc.parallel: items must be a non-empty array"),
-        ("nil, tostring", "alc.parallel: items must be a non-empty array"),
-        ("{1}", "alc.parallel: prompt_fn must be a function"),
+        ("{}, tostring", "alc.parallel: items is empty or no array"),
+        ("nil, tostring", "alc.parallel: items is empty or no array"),
+        ("{1}", "alc.parallel: prompt_fn is no function"),
         (
             "{1, 2}, function(_, i) return i == 1 and 'x' or {system='s'} end",
-            "alc.parallel: prompt_fn returned a table without a string .prompt at index 2",
+            "alc.parallel: the table that prompt_fn returned at index 2 has no string .prompt",
         ),
         (
             "{1}, function() end",
-            "alc.parallel: prompt_fn must return a string or a table, got nil at index 1",
+            "alc.parallel: prompt_fn returned a nil at index 1, not a string or a table",
         ),
     ],
 )
@@ -344,7 +344,7 @@ def test_a_failed_stage_is_passed_over(mode):
     assert history[1] == {"strategy": "breaks", "error": "boom"}
     assert history[2] == {
         "strategy": "empty",
-        "error": "alc.pipe: strategy 'empty' must return a table (ctx)",
+        "error": "alc.pipe: 'empty' returned a nil instead of its ctx",
     }
     assert [level for level, _ in library.logged] == ["warn", "warn"]
 
@@ -352,14 +352,14 @@ def test_a_failed_stage_is_passed_over(mode):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("{}, {}", "alc.pipe: strategies must be a non-empty array"),
-        ("'double', {}", "alc.pipe: strategies must be a non-empty array"),
-        ("{'double'}, 'x'", "alc.pipe: ctx must be a table"),
-        ("{'double', 5}, {task='a'}", "alc.pipe: strategy[2] must be a string or function"),
-        ("{'norun'}, {}", "alc.pipe: strategy 'norun' must export run(ctx)"),
-        ("{'empty'}, {}", "alc.pipe: strategy 'empty' must return a table (ctx)"),
+        ("{}, {}", "alc.pipe: strategies is empty or no array"),
+        ("'double', {}", "alc.pipe: strategies is empty or no array"),
+        ("{'double'}, 'x'", "alc.pipe: ctx is no table"),
+        ("{'double', 5}, {task='a'}", "alc.pipe: stage 2 is neither a package name nor a function"),
+        ("{'norun'}, {}", "alc.pipe: 'norun' has no function run(ctx)"),
+        ("{'empty'}, {}", "alc.pipe: 'empty' returned a nil instead of its ctx"),
         ("{'breaks'}, {}", "boom"),
-        ("{'norun'}, {}, {on_error='skip'}", "alc.pipe: strategy 'norun' must export run(ctx)"),
+        ("{'norun'}, {}, {on_error='skip'}", "alc.pipe: 'norun' has no function run(ctx)"),
         (
             "{'double'}, {}, {on_error='fail'}",
             "alc.pipe: on_error must be 'abort', 'skip' or 'continue', got 'fail'",
@@ -373,7 +373,7 @@ def test_pipe_refuses(given, words):
 def test_a_package_that_is_not_there():
     """Is an error whatever on_error says."""
     found = Library().error("alc.pipe({'nowhere'}, {}, {on_error='skip'})")
-    assert "alc.pipe: failed to load strategy 'nowhere': module 'nowhere' not found" in found
+    assert "alc.pipe: 'nowhere' cannot be loaded: module 'nowhere' not found" in found
 
 
 def test_the_key_of_a_cached_answer():
