@@ -137,7 +137,7 @@ def _homes(tree: ast.Module, file: str) -> dict[str, str]:
     """Where the names of a module come from: the statement that imports each."""
     module = "everhold." + file.removesuffix(".py").replace("/", ".")
     found: dict[str, str] = {}
-    for node in tree.body:
+    for node in _statements(tree):
         if isinstance(node, ast.ImportFrom) and node.module != "__future__":
             found |= {one.name: f"from {node.module} import {one.name}" for one in node.names}
         elif isinstance(node, ast.Import):
@@ -147,6 +147,15 @@ def _homes(tree: ast.Module, file: str) -> dict[str, str]:
             names = [one.id for one in targets if isinstance(one, ast.Name)]
             names += [node.name] if isinstance(node, ast.ClassDef) else []
             found |= {name: f"from {module} import {name}" for name in names}
+    return found
+
+
+def _statements(tree: ast.Module) -> list[ast.stmt]:
+    """The statements of a module, with those that only type checkers read."""
+    found: list[ast.stmt] = []
+    for node in tree.body:
+        typed = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        found += node.body if isinstance(node, ast.If) and typed else [node]
     return found
 
 

@@ -28,7 +28,7 @@ from everhold.core.budget import Budget
 from everhold.core.observer import Observer
 from everhold.engine.arguments import UNSET
 from everhold.errors import EverholdError, Waiting
-from everhold.evals import Evals
+from everhold.evals.evals import Evals
 from everhold.models import AnswererSpec
 from everhold.movers import Workers
 from everhold.notify import Notifications, Notifier

@@ -387,6 +387,10 @@ class BlockingEvals:
         progress: EvalProgress | None = None,
     ) -> EvalReport:
         """Run a program on every case of a scenario, and return the report."""
+    def resume(self, eval: SessionRef, *, progress: EvalProgress | None = None) -> EvalReport:
+        """Resume an eval, and return its report as `run` does. Models of this process are asked
+        the questions that are open.
+        """
     def start(
         self,
         scenario: ScenarioRef,

@@ -182,7 +182,7 @@ def test_closed_streams_are_like_empty_ones(shop: Path) -> None:
         assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
 
 
-@pytest.mark.parametrize("noun", ["db", "mcp", "outbox", "pkg", "schedule", "trigger"])
+@pytest.mark.parametrize("noun", ["db", "eval", "mcp", "outbox", "pkg", "schedule", "trigger"])
 def test_what_each_verb_does_is_told_in_full(tmp_path: Path, noun: str) -> None:
     told = everhold(noun, "--help", cwd=tmp_path).stdout.partition("Commands:")[2]
     assert told

@@ -413,7 +413,7 @@ async def test_nothing_begins_with_wrong_arguments():
         ({"scenario": "missing.toml"}, BadScenario, "no such file"),
         ({"program": "asc"}, UnknownProgram, "asc"),
         ({"program": 7}, everhold.errors.BadArguments, "not a program"),
-        ({"args": {"rude": 1}}, BadScenario, "does not fit ask"),
+        ({"args": {"rude": 1}}, everhold.errors.BadArguments, "no parameter 'rude'"),
         ({"parameter": "questions"}, BadScenario, "does not fit ask"),
         ({"budget": {"max_calls": 1}}, everhold.errors.BadSetting, "budget"),
         (

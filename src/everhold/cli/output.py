@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 import click
 
@@ -31,7 +31,6 @@ from everhold.core.status import (
 
 if TYPE_CHECKING:
     from everhold.agents import Turn
-    from everhold.ports.store import ProgressCallback
 
 #: Spaces between two columns.
 COLUMN_GAP: Final = 2
@@ -153,8 +152,14 @@ def _print_stacked(columns: Sequence[str], cells: list[list[str]], width: int) -
                 click.echo(f"  {name:<{label}}{format_line(cell, room)}")
 
 
+class ProgressBar(Protocol):
+    """Moves a progress bar. The note stands behind it, such as the cost so far."""
+
+    def __call__(self, done: int, total: int, note: str = "") -> object: ...
+
+
 @contextmanager
-def show_progress(text: str, *, quiet: bool = False) -> Iterator[ProgressCallback | None]:
+def show_progress(text: str, *, quiet: bool = False) -> Iterator[ProgressBar | None]:
     """Progress bar on standard error; hidden without a terminal and for short work."""
     if quiet or not sys.stderr.isatty():
         yield None
@@ -167,12 +172,14 @@ def show_progress(text: str, *, quiet: bool = False) -> Iterator[ProgressCallbac
     percent = TextColumn("{task.percentage:>3.0f}%")
     left = [TimeRemainingColumn(compact=True)] if console.width >= NARROW_TERMINAL else []
     width = min(40, max(console.width - len(text) - 20, 5))
-    bar = Bar(TextColumn(text), BarColumn(width), percent, *left, console=console, transient=True)
-    task = bar.add_task(text, total=None)
+    note = TextColumn("{task.fields[note]}", markup=False)
+    columns = (TextColumn(text), BarColumn(width), percent, *left, note)
+    bar = Bar(*columns, console=console, transient=True)
+    task = bar.add_task(text, total=None, note="")
     late = threading.Timer(MOMENT, bar.start)
     late.start()
     try:
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield lambda done, total, note="": bar.update(task, completed=done, total=total, note=note)
     finally:
         late.cancel()
         late.join()

@@ -9,38 +9,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from everhold.core.budget import Budget
-from everhold.core.codec import JSON, to_plain
+from everhold.core.codec import JSON
 from everhold.core.session import ENDED, SessionId, SessionState
 from everhold.core.status import Finished, OpenQuery, Paused, Running, Status
-from everhold.engine.arguments import check_limit_arg, check_mapping_arg, parse_budget_arg
+from everhold.engine.arguments import check_limit_arg
 from everhold.engine.engine import Engine
 from everhold.engine.journal_reader import read_steps
 from everhold.engine.session_lookup import SessionRef, resolve_session_id
-from everhold.errors import BadArguments, BadScenario, NotAnEval, Waiting
-from everhold.evals.evaluation import TOTALS, Subject, Totals, describe_grader_fault, evaluate
-from everhold.evals.graders import Custom
-from everhold.evals.report import Comparison, EvalReport, compare_reports, read_report
-from everhold.evals.scenario import Scenario, load_scenario, read_scenario
+from everhold.errors import NotAnEval, Waiting
+from everhold.evals.totals import EVAL_REF, TOTALS, Totals
 from everhold.packages.catalog import KnownPrograms
 from everhold.ports.program import Program, StartVerb
 from everhold.ports.store import SessionFilter, SessionSummary
-from everhold.programs.lua.program import LuaProgram
+
+if TYPE_CHECKING:  # every runtime has this module, and few run evals
+    from everhold.evals.report import Comparison, EvalReport
+    from everhold.evals.scenario import Scenario
+
+    #: A scenario as an argument: itself, plain data, or a file.
+    ScenarioRef = Scenario | Mapping[str, Any] | str | PathLike[str]
 
 #: Cases that run at the same time.
 CONCURRENCY: Final = 4
 #: Seconds between two looks at the sessions of an eval that is awaited.
 POLL: Final = 0.1
-#: The parameter of strategies, and of Lua packages, that takes the input of a case.
-TASK: Final = "task"
-_MOST_AT_ONCE: Final = 1000
-
-#: A scenario as an argument: itself, plain data, or a file.
-ScenarioRef = Scenario | Mapping[str, Any] | str | PathLike[str]
 
 
 class EvalInfo(msgspec.Struct, frozen=True):
@@ -50,6 +47,7 @@ class EvalInfo(msgspec.Struct, frozen=True):
     key: str | None
     scenario: str
     program: str
+    args: dict[str, JSON]
     state: str
     total: int
     done: int
@@ -115,6 +113,15 @@ class Evals:
         )
         return await self.wait(status, progress=progress)
 
+    async def resume(self, eval: SessionRef, *, progress: EvalProgress | None = None) -> EvalReport:
+        """Resume an eval, and return its report as `run` does. Models of this process are asked
+        the questions that are open.
+        """
+        session_id = await self._resolve(eval)
+        await self._engine.move(session_id)
+        await self._offer_to_models(session_id)
+        return await self.wait(session_id, progress=progress)
+
     async def start(
         self,
         scenario: ScenarioRef,
@@ -132,21 +139,15 @@ class Evals:
         again: bool = False,
     ) -> Status:
         """Start an eval as `run` does, and return the status of its session without waiting."""
-        cases = self._load(scenario)
-        subject = self._make_subject(cases, program, args, parameter, output)
-        if type(concurrency) is not int or not 1 <= concurrency <= _MOST_AT_ONCE:
-            raise BadArguments("evals.run", f"concurrency must be 1 to {_MOST_AT_ONCE}")
-        limits = parse_budget_arg(budget)
-        call = evaluate(
-            scenario=cases.to_plain(),
-            subject=msgspec.to_builtins(subject),
-            concurrency=concurrency,
-            budget=None if limits is None else limits.json(),
+        from everhold.evals.preparation import prepare_eval  # loads all that an eval needs
+
+        call, described = prepare_eval(
+            self._programs, scenario, program, args, parameter, output, concurrency, budget
         )
         status = await self._start(
             call,
             key=key,
-            title=title or f"{subject.name} on {cases.name}",
+            title=title or described,
             labels=labels,
             metadata=metadata,
             again=again,
@@ -155,17 +156,6 @@ class Evals:
         if not isinstance(status, Finished):
             await self._offer_to_models(status.session_id)
         return status
-
-    def _load(self, scenario: ScenarioRef) -> Scenario:
-        """The scenario, checked; raises `BadScenario`, `BadGrader` or `UnknownGrader`."""
-        if isinstance(scenario, Scenario | Mapping):
-            found = read_scenario(scenario)
-        else:
-            found = load_scenario(scenario)
-        for grader in [*found.graders, *(one for case in found.cases for one in case.graders)]:
-            if isinstance(grader, Custom) and (fault := describe_grader_fault(grader.function)):
-                raise BadScenario(found.name, f"grader {grader.function}: {fault}", fault.hint)
-        return found
 
     async def wait(self, eval: SessionRef, *, progress: EvalProgress | None = None) -> EvalReport:
         """Wait until an eval has ended, and return its report.
@@ -182,7 +172,7 @@ class Evals:
                     progress(info)
                 told = info
             if isinstance(status, Finished):
-                return read_report(status.result)
+                return _read_report(status)
             if not await self._is_moving(session_id, status):
                 questions = await self.questions(session_id)
                 # looked at again: a session may have moved between the two
@@ -206,10 +196,12 @@ class Evals:
                 f"has no report yet: {info.done} of {info.total} cases are done",
                 "Run it again with the same key, or answer its open questions.",
             )
-        return read_report(status.result)
+        return _read_report(status)
 
     async def compare(self, a: SessionRef, b: SessionRef) -> Comparison:
         """Compare two evals of one scenario; raises `EvalsDiffer` for others."""
+        from everhold.evals.report import compare_reports
+
         return compare_reports(await self.show(a), await self.show(b))
 
     async def questions(self, eval: SessionRef) -> list[OpenQuery]:
@@ -235,9 +227,7 @@ class Evals:
         found: Any = []
         last: SessionId | None = None
         while len(found) < limit:
-            rows = await self._store.list(
-                SessionFilter(program=evaluate.ref, limit=100, after=last)
-            )
+            rows = await self._store.list(SessionFilter(program=EVAL_REF, limit=100, after=last))
             if not rows:
                 break
             last = rows[-1].birth.id
@@ -254,7 +244,7 @@ class Evals:
         """The id of an eval; raises `UnknownSession` or `NotAnEval`."""
         session_id = await resolve_session_id(self._store, eval)
         birth = (await self._store.load(session_id, since=-1)).birth
-        if birth.program != evaluate.ref:
+        if birth.program != EVAL_REF:
             raise NotAnEval(session_id, f"is a session of {birth.program}, not an eval")
         return session_id
 
@@ -267,6 +257,7 @@ class Evals:
             birth.key,
             args["scenario"]["name"],
             args["subject"]["name"],
+            args["subject"].get("args", {}),
             head.state.value,
             len(args["scenario"]["cases"]),
             totals.done,
@@ -317,58 +308,9 @@ class Evals:
             for one in await self._list_cases(eval_id, SessionState.PAUSED):
                 await self._engine.move(one)
 
-    def _make_subject(
-        self,
-        scenario: Scenario,
-        program: Program[..., Any] | str,
-        args: Mapping[str, JSON] | None,
-        parameter: str,
-        output: str,
-    ) -> Subject:
-        """The program under evaluation; raises if an input of the scenario does not fit it."""
-        found: Any = self._programs.find_newest(program) if isinstance(program, str) else program
-        if not isinstance(found, Program):
-            raise BadArguments("evals.run", f"{found!r:.100} is not a program, nor the name of one")
-        self._programs.add(found)
-        given: dict[str, Any] = {
-            name: to_plain(value, f"args.{name}")
-            for name, value in check_mapping_arg("args", args or {}).items()
-        }
-        text = isinstance(found, LuaProgram) and found.is_text
-        subject = Subject(
-            found.ref,
-            found.name,
-            found.version,
-            given,
-            parameter or _find_parameter(found),
-            "ctx" if text else "",
-            output,
-        )
-        by_name = msgspec.structs.replace(subject, parameter="")
-        if not parameter and all(_has_arguments(found, case.input) for case in scenario.cases):
-            subject = by_name
-        for case in scenario.cases:
-            try:
-                found(**subject.make_args(case.input))
-            except BadArguments as error:
-                raise BadScenario(
-                    scenario.name, f"case {case.id!r} does not fit {found.name}: {error}"
-                ) from None
-        return subject
 
+def _read_report(status: Finished) -> EvalReport:
+    """The report of an eval that has ended; raises `Failed` or `Cancelled` if it has none."""
+    from everhold.evals.report import read_report
 
-def _find_parameter(program: Program[..., Any]) -> str:
-    """The parameter that takes the input of a case."""
-    if isinstance(program, LuaProgram):
-        return TASK
-    named = list(program.signature.parameters)
-    if not named:
-        raise BadArguments(program.name, "it has no parameter for the input of a case")
-    return TASK if TASK in named else named[0]
-
-
-def _has_arguments(program: Program[..., Any], given: JSON) -> bool:
-    """Whether an input is an object with the arguments of the program by name."""
-    if not isinstance(given, dict) or not given:
-        return False
-    return isinstance(program, LuaProgram) or given.keys() <= program.signature.parameters.keys()
+    return read_report(status.result)

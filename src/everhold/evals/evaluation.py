@@ -31,10 +31,12 @@ from everhold.evals.report import (
     CaseResult,
     EvaluatedCase,
     EvalUsage,
+    explain_result,
     make_case_result,
     make_report,
 )
 from everhold.evals.scenario import Case, Scenario, read_scenario
+from everhold.evals.totals import TOTALS, Totals
 from everhold.packages.find import is_path_ref
 from everhold.packages.load import load_file, load_module
 from everhold.ports.context import Call, Context
@@ -43,8 +45,6 @@ from everhold.ports.tool_services import ToolSessions
 
 #: Characters of an output that a report keeps; the session of the case has all.
 MAX_OUTPUT_CHARS: Final = 4000
-#: The name under which an eval records its figures so far.
-TOTALS: Final = "eval"
 #: Fields of a result in which programs put their answer, in the order they are tried.
 _ANSWER_FIELDS: Final = ("answer", "summary", "output", "text")
 
@@ -90,17 +90,6 @@ class SubjectProgram:
 
     def arguments(self, args: dict[str, JSON]) -> dict[str, Any]:
         return args
-
-
-class Totals(msgspec.Struct):
-    """The figures of an eval so far."""
-
-    done: int = 0
-    passed: int = 0
-    total: int = 0
-    score: float = 0.0  # the sum of the scores
-    llm_calls: int = 0
-    total_tokens: int = 0
 
 
 @program(name="eval")
@@ -157,6 +146,7 @@ class _Evaluation:
             eval_id=self._ctx.session_id,
             scenario=self.scenario.name,
             program=self._subject.name,
+            args=self._subject.args,
             usage=self._usage,
             stopped=self._stopped,
             not_run=[case.id for place, case in enumerate(cases) if place not in self._results],
@@ -280,17 +270,6 @@ def find_output(value: JSON, path: str = "") -> Output:
             value = next((text for text in texts if isinstance(text, str)), value)
     text = value if isinstance(value, str) else "" if value is None else dumps(value)
     return Output(text, value)
-
-
-def explain_result(result: CaseResult) -> str:
-    """Why a case did not pass, in one line."""
-    if result.response.error:
-        return result.response.error
-    return "; ".join(
-        grade.error or grade.reason or f"{grade.grader} gave {grade.score:g}"
-        for grade in result.grades
-        if grade.score < 1
-    )
 
 
 def _cut(text: str) -> str:

@@ -96,7 +96,8 @@ class Aggregate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an eval. `failures` are the results that did not pass.
+    """The result of an eval. `failures` are the results that did not pass, and `args` the arguments
+    that the program got besides the input of each case.
 
     If the eval stopped before its last case, `stopped` says why, and `not_run` lists the cases.
     """
@@ -105,6 +106,7 @@ class EvalReport(msgspec.Struct, frozen=True, kw_only=True):
     eval_id: str
     scenario: str
     program: str
+    args: dict[str, JSON]
     aggregated: Aggregate
     failures: list[CaseResult]
     results: list[CaseResult]
@@ -119,6 +121,7 @@ class EvalSide(msgspec.Struct, frozen=True):
 
     eval_id: str
     program: str
+    args: dict[str, JSON]
     scores: ScoreStats
     pass_rate: float
     pass_at_1: float
@@ -165,6 +168,7 @@ def make_report(
     eval_id: str,
     scenario: str,
     program: str,
+    args: dict[str, JSON],
     usage: EvalUsage,
     stopped: str = "",
     not_run: Sequence[str] = (),
@@ -177,6 +181,7 @@ def make_report(
         eval_id=eval_id,
         scenario=scenario,
         program=program,
+        args=args,
         aggregated=aggregated,
         failures=[result for result in results if not result.passed],
         results=list(results),
@@ -226,6 +231,17 @@ def _summarize(name: str, found: Aggregate, usage: EvalUsage, stopped: str) -> s
         f"; {usage.llm_calls} model calls, {usage.total_tokens} tokens"
     )
     return f"{words}; stopped early: {stopped}" if stopped else words
+
+
+def explain_result(result: CaseResult) -> str:
+    """Why a case did not pass, in one line."""
+    if result.response.error:
+        return result.response.error
+    return "; ".join(
+        grade.error or grade.reason or f"{grade.grader} gave {grade.score:g}"
+        for grade in result.grades
+        if grade.score < 1
+    )
 
 
 # ---- comparing
@@ -280,7 +296,13 @@ def pair_scores(a: EvalReport, b: EvalReport) -> list[tuple[float, float]]:
 def _describe_side(report: EvalReport) -> EvalSide:
     found = report.aggregated
     return EvalSide(
-        report.eval_id, report.program, found.scores, found.pass_rate, found.pass_at_1, found.ci_95
+        report.eval_id,
+        report.program,
+        report.args,
+        found.scores,
+        found.pass_rate,
+        found.pass_at_1,
+        found.ci_95,
     )
 
 

@@ -64,6 +64,7 @@ EVERYTHING = [
     ["inbox"],
     ["outbox"],
     ["intake", "seven", "--all"],
+    ["eval"],
     ["schedule"],
     ["schedule", "add", "nightly", "shop.py:naps", "--cron", "@daily"],
     ["schedule", "next", "nightly"],
