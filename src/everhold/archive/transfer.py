@@ -39,7 +39,7 @@ from everhold.archive.export_format import (
     ValueLine,
     digest_deliveries,
 )
-from everhold.cards import CARD_NAMESPACES, CARD_SPACE
+from everhold.cards import CARD_NAMESPACES, CARD_PROGRAM, CARD_SPACE
 from everhold.core.intake import IntakeItem
 from everhold.core.journal import AskedQuery, Delivery, find_first_open_delivery, find_open_queries
 from everhold.core.metrics import Metrics
@@ -217,6 +217,8 @@ class Exporter:
         self._namespaces |= {
             query.args["in"] for query in asked.values() if query.kind is Kind.STATE
         }
+        if birth.program == CARD_PROGRAM:
+            self._namespaces.add(CARD_SPACE)
         # a retry delivers the letters of a failed session
         letters = record.letters if head.state is SessionState.FAILED or not head.ended else []
         effects = (

@@ -72,6 +72,7 @@ EVERYTHING = [
     ["trigger", "add", "order.paid", "shop.py:waits"],
     ["emit", "order.paid", "{}", "--key", "7"],
     ["trigger", "log"],
+    ["card"],
     ["usage"],
     ["info"],
     ["doctor"],
