@@ -30,6 +30,10 @@ EXITS = {
     ExitCode.PROGRAM: "the program broke a rule, or `check` found sessions that would break",
     ExitCode.WAITING: "no error: the session waits for an answer or for time",
     ExitCode.LEFT: ("no error: work is left; run `worker --once` again, or start a worker"),
+    ExitCode.CANNOT: (
+        "no error: nothing is left for this worker, but sessions wait for a program that it does"
+        " not have"
+    ),
     ExitCode.INTERRUPTED: "interrupted; the session is kept",
 }
 

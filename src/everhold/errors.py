@@ -20,6 +20,7 @@
     │   ├── UnknownCard       UnknownCardAlias    UnknownCardSink     CardImmutable
     │   ├── BadCard           BadCardQuery
     │   ├── NoMaintenance     BrokenEntryPoint    EntryPointConflict  UnsupportedSystem
+    │   ├── DuplicateProgram  LocalProgram
     │   └── UnknownProgram    NotAProgram         MissingExtra        BadExport
     ├── StateError            the call is valid, but not in this state: read the status, then decide
     │   ├── IllegalMove       AnswerConflict      QueryClosed         SessionEnded
@@ -470,6 +471,33 @@ class NotAProgram(UsageError):
         super().__init__(f"{name!r} is not a program: {reason}")
         self.name = name
         self.reason = reason
+
+
+class DuplicateProgram(UsageError):
+    """Two functions of one module are programs of the same name and version."""
+
+    code = "duplicate_program"
+    hint = "Rename one of them, or give the newer one another version: @everhold.program(version=2)"
+
+    def __init__(self, name: str, place: str, line: int, other_line: int) -> None:
+        super().__init__(
+            f"{place} defines two programs {name!r}, in line {line} and in line {other_line}"
+        )
+        self.name = name
+        self.place = place
+
+
+class LocalProgram(UsageError):
+    """A program inside a function was started on a store that outlives the process."""
+
+    code = "local_program"
+    hint = "Move it to the top level of its module, so that other processes can load it."
+
+    def __init__(self, ref: str) -> None:
+        super().__init__(
+            f"{ref!r} is defined inside a function: after a crash no process could resume it"
+        )
+        self.ref = ref
 
 
 class MissingExtra(UsageError):

@@ -81,6 +81,7 @@ from everhold.errors import (
     AnswerRefused,
     BadArguments,
     KeyConflict,
+    LocalProgram,
     NotAProgram,
     Waiting,
 )
@@ -96,7 +97,8 @@ from everhold.packages.program_hosts import ProgramHosts
 from everhold.packages.settings import Settings, prepare_data_folder, read_lua_options, settings
 from everhold.ports.answerer import WAIT, check_on_unavailable
 from everhold.ports.attachment import Attachment
-from everhold.ports.program import Call, Clock
+from everhold.ports.program import LOCAL, Call, Clock
+from everhold.ports.program_identity import list_filter_programs
 from everhold.ports.store import SessionFilter, Store
 from everhold.ports.tool_services import (
     release_resources,
@@ -401,6 +403,12 @@ class Runtime:
             check_agent_models(resolved.program, self.engine.policy.check_model)
         if unchecked:
             birth = msgspec.structs.replace(birth, digest="", python="")
+        elif (
+            LOCAL in birth.program
+            and self.store.durability != "none"
+            and not isinstance(resolved.program, Agent)  # its conversations are opened with it
+        ):
+            raise LocalProgram(birth.program)
         else:
             self.programs.add(resolved.program)
         if key is not None:
@@ -692,7 +700,7 @@ class Runtime:
         """
         newer = check_seconds_arg("newer_than", newer_than)
         wanted = SessionFilter(
-            program=program,
+            programs=list_filter_programs(program),
             labels=check_labels_arg(labels),
             newer_than=None if newer is None else self.clock.now() - newer,
         )
@@ -731,7 +739,7 @@ class Runtime:
         newer = check_seconds_arg("newer_than", newer_than)
         wanted = SessionFilter(
             state=parse_states_arg(state),
-            program=program,
+            programs=list_filter_programs(program),
             labels=check_labels_arg(labels),
             parent=None if parent is None else await resolve_session_id(self.store, parent),
             older_than=None if older is None else now - older,

@@ -50,6 +50,7 @@ class ExitCode(IntEnum):
     PROGRAM = 5  # the program, agent or plugin failed
     WAITING = 10  # no error: the session waits for an answer or a timer
     LEFT = 11  # no error: there is more to do
+    CANNOT = 12  # no error: there is more to do, but not for this process
     INTERRUPTED = 130  # Ctrl-C
 
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+import everhold
 from everhold.core.status import Raised
 from everhold.engine.live_session import rebuild_session
 from everhold.packages.find import find_program
@@ -121,3 +122,11 @@ def ids(status):
 
 def prompts(status):
     return [query.prompt for query in status.queries]
+
+
+def at_top(body):
+    """The program of a function that is defined in a test, as if it stood at the top of the module:
+    a store that outlives the process takes no other.
+    """
+    body.__qualname__ = body.__name__
+    return everhold.program(body)

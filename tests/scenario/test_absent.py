@@ -10,11 +10,11 @@ import everhold
 from everhold.errors import AnswerConflict, AnswerRefused, UnknownQuery
 from everhold.ports.program import REGISTRY
 from everhold.testing.clock import ManualClock
-from tests.scenario.harness import ids, opened, prompts
+from tests.scenario.harness import at_top, ids, opened, prompts
 
 
 def edition():
-    @everhold.program
+    @at_top
     async def traveller(ctx):
         first = await ctx.llm("first?")
         both = await ctx.llm_batch(["a?", "b?"], returns=int)
@@ -121,7 +121,7 @@ async def test_a_batch_is_all_or_nothing_without_the_program(tmp_path):
 async def test_an_answer_in_time_counts_although_the_program_comes_late(tmp_path):
     """What was accepted before the timeout is handed over before it."""
 
-    @everhold.program
+    @at_top
     async def hurried(ctx):
         try:
             async with asyncio.timeout(60):
@@ -147,7 +147,7 @@ async def test_an_answer_in_time_counts_although_the_program_comes_late(tmp_path
 async def test_usage_and_errors_are_kept_too(tmp_path):
     """An accepted answer is handed over as it was given."""
 
-    @everhold.program
+    @at_top
     async def careful(ctx):
         try:
             return await ctx.llm("what?")
@@ -173,7 +173,7 @@ async def test_accepted_answers_survive_a_failure(tmp_path):
     """
 
     def body(broken):
-        @everhold.program
+        @at_top
         async def beside(ctx):
             async def one():
                 await ctx.llm("one?")
@@ -214,7 +214,7 @@ async def test_a_cancel_is_not_kept_after_a_failure(tmp_path):
 
         return helper
 
-    @everhold.program
+    @at_top
     async def chief(ctx):
         process = await ctx.background(helper())
         await ctx.llm("enough?")
@@ -244,7 +244,7 @@ async def test_a_cancel_is_not_kept_after_a_failure(tmp_path):
 async def test_many_answers_without_the_program(tmp_path):
     """A thousand questions of one batch, answered one by one, in seconds."""
 
-    @everhold.program
+    @at_top
     async def wide(ctx):
         return len(await ctx.llm_batch([str(number) for number in range(1000)]))
 

@@ -131,8 +131,9 @@ async def test_a_verb_completes_although_its_caller_is_cancelled():
         assert found.result == "paid"
 
 
-async def test_the_outcome_of_a_call_whose_program_diverged_meanwhile_is_kept(tmp_path):
+async def test_the_outcome_of_a_call_whose_program_diverged_meanwhile_is_kept():
     """It is an accepted answer: the call is not made again when the program is as it was."""
+    store = MemoryStore()
     calls, paying, paid = [], asyncio.Event(), asyncio.Event()
 
     async def pay():
@@ -150,7 +151,7 @@ async def test_the_outcome_of_a_call_whose_program_diverged_meanwhile_is_kept(tm
         return shop
 
     old = edition(lambda ctx: ctx.llm("Sure?"))
-    async with opened(tmp_path, replay=False) as runtime:
+    async with opened(on=store, replay=False) as runtime:
         status = await runtime.start(old())
         asyncio.get_running_loop().create_task(runtime.answer(status.session_id, "yes"))
         await paying.wait()
@@ -163,7 +164,7 @@ async def test_the_outcome_of_a_call_whose_program_diverged_meanwhile_is_kept(tm
                 await asyncio.sleep(0.01)
         assert [(letter.kind, letter.body["value"]) for letter in letters] == [("answer", "paid")]
     REGISTRY[(old.ref, 1)] = old
-    async with opened(tmp_path) as runtime:
+    async with opened(on=store) as runtime:
         assert (await runtime.wait(status.session_id, 60)).result == "paid"
     assert calls == [1]
 

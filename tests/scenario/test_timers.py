@@ -3,6 +3,7 @@
 import asyncio
 
 import everhold
+from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
 from tests.scenario.harness import moved, opened, prompts, rows
 
@@ -204,7 +205,7 @@ async def test_sleeping_no_time_at_all():
         assert (await runtime.start(turns())).result == "done"
 
 
-async def test_a_timer_of_a_program_that_is_not_here_starves_nobody(tmp_path):
+async def test_a_timer_of_a_program_that_is_not_here_starves_nobody():
     """Sessions that cannot move in this process do not keep the others from being looked at."""
     from everhold.engine import reconcile
     from everhold.ports.program import REGISTRY
@@ -214,11 +215,12 @@ async def test_a_timer_of_a_program_that_is_not_here_starves_nobody(tmp_path):
         await ctx.sleep(1)
 
     clock = ManualClock(1000.0)
-    async with opened(tmp_path, clock=clock) as runtime:
+    store = MemoryStore()
+    async with opened(on=store, clock=clock) as runtime:
         for _ in range(reconcile.AT_ONCE + 20):
             await runtime.start(lost())
         session_id = (await runtime.start(sleeper(1))).session_id
     del REGISTRY[(lost.ref, 1)]
     clock.advance(10)
-    async with opened(tmp_path, clock=clock, replay=False) as runtime:
+    async with opened(on=store, clock=clock, replay=False) as runtime:
         assert (await runtime.wait(session_id, 60)).state == "completed"

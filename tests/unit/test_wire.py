@@ -259,6 +259,7 @@ def test_exit_codes_never_change():
         "PROGRAM": 5,
         "WAITING": 10,
         "LEFT": 11,
+        "CANNOT": 12,
         "INTERRUPTED": 130,
     }
 

@@ -36,6 +36,7 @@ from everhold.errors import (
 )
 from everhold.packages.catalog import KnownPrograms
 from everhold.ports.program import Call, ForkVerb, StartVerb
+from everhold.ports.program_identity import is_same_program
 from everhold.ports.store import SessionFilter
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
 
@@ -121,7 +122,7 @@ class Conversations:
             record = await store.load(id, since=-1)
         except UnknownSession:
             return None
-        if record.birth.program != agent.ref:
+        if not is_same_program(record.birth.program, agent.ref):
             raise BadArguments(
                 "session", f"{id!r} is a session of {record.birth.program}, not of {agent.ref}"
             )

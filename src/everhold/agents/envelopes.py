@@ -72,6 +72,7 @@ from everhold.errors import (
 )
 from everhold.hooks import apply_before_store
 from everhold.packages.catalog import KnownPrograms
+from everhold.ports.program_identity import is_same_program
 from everhold.ports.store import ProgressCallback, SessionRecord
 from everhold.stores.envelope import (
     BadEnvelopes,
@@ -443,7 +444,7 @@ class Envelopes:
         self._programs.add(holder)
         for known in checked.existing.values():
             record = await self._store.load(known, since=-1)
-            if record.birth.program == holder.ref and is_import_unfinished(record):
+            if is_same_program(record.birth.program, holder.ref) and is_import_unfinished(record):
                 await self._engine.move(known)
         renamed = check_text_map_arg("models", models, MAX_METADATA_CHARS)
         made: dict[str, SessionId] = {}
@@ -563,7 +564,7 @@ class Envelopes:
             "content"
             if birth.labels.get(LABEL) != digest
             else "program"
-            if agent is not None and birth.program != agent.ref
+            if agent is not None and not is_same_program(birth.program, agent.ref)
             else None
         )
         if other is not None:

@@ -42,6 +42,7 @@ from everhold.engine.engine import Engine
 from everhold.engine.session_lookup import SessionHandle, SessionRef, resolve_session_id
 from everhold.errors import BadArguments, BadSetting, EverholdError, StoreUnavailable, leaves
 from everhold.packages.settings import Settings
+from everhold.ports.program_identity import list_filter_programs
 from everhold.ports.store import (
     DELETED_BY,
     ProgressCallback,
@@ -59,7 +60,7 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""  # an exported file
     sessions: list[str] | None = None
     state: list[SessionState] = []
-    program: str | None = None
+    program: list[str] = []  # references of one program, or the name of a function
     labels: dict[str, str] = {}
     programs: list[str] = []  # of the settings
     #: Folders of Lua packages: the project's, and the user's.
@@ -157,7 +158,7 @@ class Archive:
         request = CheckRequest(
             sessions=ids,
             state=list(wanted.state),
-            program=wanted.program,
+            program=list(wanted.programs),
             labels=wanted.labels,
             programs=list(found.programs) if found is not None else [],
             packages=found.folders.plain if found is not None else [[], []],
@@ -214,7 +215,7 @@ class Archive:
                 raise BadSetting("state", f"{name!r} is not one of {', '.join(SessionState)}")
         wanted = SessionFilter(
             state=tuple(SessionState(name) for name in states),
-            program=program,
+            programs=list_filter_programs(program),
             labels=dict(labels or {}),
         )
         if sessions is None:

@@ -76,7 +76,9 @@ async def run_check(wanted: CheckRequest, write: Callable[[Any], None]) -> None:
 
 async def _find_matching(store: SQLiteStore, wanted: CheckRequest) -> Sequence[str]:
     """The ids of the matching sessions. Some may be deleted before they are checked."""
-    fits = SessionFilter(state=tuple(wanted.state), program=wanted.program, labels=wanted.labels)
+    fits = SessionFilter(
+        state=tuple(wanted.state), programs=tuple(wanted.program), labels=wanted.labels
+    )
     return [row.birth.id async for row in iterate_sessions(store, fits)]
 
 
@@ -91,10 +93,14 @@ def _exported(reader: ExportReader, wanted: CheckRequest) -> Iterator[SessionRec
         if item.opening.forked:
             known[item.birth.id] = record.deliveries
         if left is None:
-            program = wanted.program
             if (
                 (not wanted.state or item.head.state in wanted.state)
-                and (program is None or f":{item.birth.program}".endswith(f":{program}"))
+                and (
+                    not wanted.program
+                    or not {item.birth.program, item.birth.program.rpartition(":")[2]}.isdisjoint(
+                        wanted.program
+                    )
+                )
                 and wanted.labels.items() <= item.birth.labels.items()
             ):
                 yield record

@@ -46,6 +46,7 @@ from everhold.errors import (
 from everhold.notify import outbox
 from everhold.packages.settings import Settings, parse_duration
 from everhold.ports.program import Clock
+from everhold.ports.program_identity import list_filter_programs
 from everhold.ports.store import (
     Duty,
     ProgressCallback,
@@ -187,7 +188,7 @@ class _Sweep:
         plan = self._plan
         wanted = SessionFilter(
             state=tuple(plan.ages),
-            program=plan.program,
+            programs=list_filter_programs(plan.program),
             labels=plan.labels,
             older_than=self._now - min(plan.ages.values()) if all(plan.ages.values()) else None,
         )

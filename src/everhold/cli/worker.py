@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,7 @@ from everhold.cli.options import (
 )
 from everhold.cli.output import format_count, format_line, print_json, strip_controls
 from everhold.core.observer import Observer
+from everhold.core.query import Kind
 from everhold.errors import BadSetting
 from everhold.portability import on_stop_signals, restore_stop_signals
 from everhold.ports.program import set_signals_handled
@@ -32,6 +34,8 @@ from everhold.wire import ExitCode
 
 if TYPE_CHECKING:
     from everhold.core.metrics import Metrics
+    from everhold.core.query import Query, QueryAnswer
+    from everhold.core.usage import TokenCost
     from everhold.movers import Limits, Worker, WorkerEvent
     from everhold.runtime import Runtime
 
@@ -53,7 +57,8 @@ NOTIFY_SECONDS: Final = 5.0
 @click.option(
     "--once",
     is_flag=True,
-    help="Do what can be done now, then exit; with code 11 if work is left.",
+    help="Do what can be done now, then exit: with code 11 if work is left, with 12 if only work is"
+    " left that this worker cannot do.",
 )
 @click.option(
     "--for",
@@ -115,8 +120,9 @@ def worker_(
     you name, or all that it finds. Start as many workers as you like on one database. On SIGTERM or
     Ctrl-C it claims nothing more, lets running calls end, releases its sessions, and exits with 0.
 
-    With --once the exit code is 0 if nothing is left to do now, and 11 if a session can move or a
-    notification is not yet sent. With --json, each event is a line.
+    With --once the exit code is 0 if nothing is left to do now, 11 if a session can move or a
+    notification is not yet sent, and 12 if sessions are left whose program is not found here. With
+    --json, each event is a line.
 
     \b
     everhold worker --model anthropic:claude-sonnet-4-6 --concurrency 32
@@ -155,7 +161,7 @@ async def _work(
         database, llm=UNSET if llm is None else llm, observers=[output], recover=False
     ) as runtime:
         output.runtime = runtime
-        worker = runtime.workers.worker(tell=output.print_worker_event, **wanted)
+        worker = output.worker = runtime.workers.worker(tell=output.print_worker_event, **wanted)
         with _handle_signals(worker):
             output.print_event("opened", runtime.database, database=runtime.database)
             code = (
@@ -183,15 +189,20 @@ async def _run_once(
     due = await runtime.store.next_due()
     parts = [f"{format_count(left, 'session')} can move"] if left else []
     parts += [f"{format_count(unsent, 'notification')} to send"] if unsent else []
+    cannot = worker.cannot
+    parts += [f"{format_count(cannot, 'session')} cannot move here"] if cannot else []
     output.print_event(
         "done",
         ", ".join(parts) or "nothing is left to do now",
         left=left,
         untold=unsent,
-        moved=worker.moved,
+        cannot=cannot,
+        **output.count_work(),
         next_due=due,
     )
-    return ExitCode.LEFT if left or unsent else ExitCode.OK
+    if left or unsent:
+        return ExitCode.LEFT
+    return ExitCode.CANNOT if cannot else ExitCode.OK
 
 
 def _leave_threads(code: int) -> None:
@@ -245,6 +256,15 @@ def parse_limits(words: tuple[str, ...]) -> Limits | None:
     return Limits(session=session, **tables) if words else None
 
 
+_WORK: Final = {
+    "moved": "move",
+    "turns": "turn",
+    "model_calls": "model call",
+    "tool_calls": "tool call",
+    "calls": "call",
+}
+
+
 class WorkerOutput(Observer):
     """Prints each event on a line, as text or JSON."""
 
@@ -253,6 +273,8 @@ class WorkerOutput(Observer):
         self._has_reader = True
         self.gave_up = False  # whether calls did not end in time
         self.runtime: Runtime | None = None  # for the names of its sessions
+        self.worker: Worker | None = None
+        self._answers = Counter[Kind]()  # recorded answers, by the kind of their question
 
     def print_event(
         self, event: str, text: str, session_id: str | None = None, name: str = "", **facts: Any
@@ -292,7 +314,32 @@ class WorkerOutput(Observer):
 
     def print_worker_event(self, one: WorkerEvent) -> None:
         self.gave_up = self.gave_up or one.event == "gave_up"
-        self.print_event(one.event, one.text, one.session_id, one.name)
+        if one.event == "stopped":
+            work = self.count_work()
+            shown = [
+                format_count(number, _WORK[name])
+                for name, number in work.items()
+                if number or name == "moved"
+            ]
+            self.print_event("stopped", f"{', '.join(shown)}; everything is handed over", **work)
+        else:
+            self.print_event(one.event, one.text, one.session_id, one.name)
+
+    def count_work(self) -> dict[str, Any]:
+        """What was done until now: moves, turns of agents, model calls, tool calls and calls."""
+        worker = self.worker
+        return {
+            "moved": 0 if worker is None else worker.moved,
+            "turns": 0 if worker is None else worker.turns,
+            "model_calls": self._answers[Kind.LLM],
+            "tool_calls": self._answers[Kind.TOOL],
+            "calls": self._answers[Kind.CALL],
+        }
+
+    def answered(
+        self, session_id: str, query: Query, answer: QueryAnswer, usage: TokenCost | None
+    ) -> None:
+        self._answers[query.kind] += 1
 
     def completed(self, session_id: str, value: Any, metrics: Metrics) -> None:
         self.print_event("completed", "", session_id)

@@ -87,6 +87,7 @@ from everhold.errors import (
 from everhold.ports.answerer import WAIT, Answerer
 from everhold.ports.mover import Mover, Next
 from everhold.ports.program import Clock, ProgramHost
+from everhold.ports.program_identity import is_same_program
 from everhold.ports.store import (
     DELETED_KEYS,
     FROM_OPEN,
@@ -282,7 +283,7 @@ class Engine:
                 await self.refuse_deleted(key)
             return None
         old = (await self.store.load(found, since=-1)).birth
-        if old.program != birth.program:
+        if not is_same_program(old.program, birth.program):
             raise KeyConflict(key, found, "program")
         if not is_same_json(old.args, birth.args):
             raise KeyConflict(key, found, "arguments")

@@ -139,12 +139,12 @@ class SessionMoves:
         except UnknownSession:
             return Next()
         except PROGRAM_ABSENT_ERRORS as error:
-            return Next(absent=str(error))
+            return Next(absent=_describe(error))
         except STORE_AWAY_ERRORS:
             raise
         except EverholdError as error:
             log.warning("session %s cannot be moved here: %s", session_id, error)
-            return Next(absent=str(error))
+            return Next(absent=_describe(error))
         live = self._sessions.cached(session_id)
         return Next(at, others, moved=live is None or live.head.revision != revision)
 
@@ -454,3 +454,7 @@ def _defer(turn: int | None, intake: Intake) -> None:
 
 def _part(claim: Claim, items: Sequence[IntakeItem]) -> Claim:
     return msgspec.structs.replace(claim, items=tuple(items))
+
+
+def _describe(error: EverholdError) -> str:
+    return f"{error}. {error.hint}" if error.hint else str(error)

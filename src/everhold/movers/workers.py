@@ -49,6 +49,7 @@ from everhold.errors import BadSetting, EverholdError, StoreDamaged, UnknownSess
 from everhold.movers.local import FAILED_MOVE_DELAY, STORE_RETRY_DELAY, MoveTimers
 from everhold.packages.settings import Settings, parse_duration
 from everhold.ports.mover import Move
+from everhold.ports.program_identity import find_same_program
 from everhold.ports.store import FROM_OPEN, ITEM, LOOK_EVERY, PARKED, SessionRecord, WorkerRecord
 
 log = logging.getLogger("everhold")
@@ -66,7 +67,7 @@ MAX_HELD_FACTOR: Final = 10
 class WorkerEvent(msgspec.Struct, frozen=True):
     """An event of a worker, for its log."""
 
-    event: str  # started, leaves, took_up, cannot, lost, stopping, gave_up, stopped
+    event: str  # started, leaves, skips, took_up, cannot, lost, stopping, gave_up, stopped
     text: str
     session_id: str | None = None
     name: str = ""  # the key or the title of the session
@@ -133,11 +134,13 @@ class Worker:
         self._wanted: dict[str, None] = {}  # requested moves that wait for capacity
         self._timers = MoveTimers(engine.clock, self.send)
         self._cannot: set[str] = set()  # sessions that cannot move here, and were reported
+        self._not_served: set[str] = set()  # programs that were not given, and were reported
         self._busy: dict[str, float] = {}  # sessions leased by others, and when that was seen
         self._retry: asyncio.TimerHandle | None = None  # retries them
         self._stopping = asyncio.Event()
         self._entered = self._left_already = False
         self.moved = 0  #: moves that changed a session
+        self.turns = 0  #: turns of agents that settled
 
     # ---- starting and leaving
 
@@ -269,6 +272,8 @@ class Worker:
         rows = await self._reconciler.left(older=self.adopts_older)
         left = 0
         for session_id, reasons in rows.items():
+            if session_id in self._cannot:
+                continue
             try:
                 record = await self._sessions.store.load(session_id, since=FROM_OPEN)
             except UnknownSession:
@@ -343,8 +348,16 @@ class Worker:
         mine = {*fresh[living.index(self._engine.presence.worker) :: len(living)]}
         return sorted(fresh, key=lambda each: (self._served.get(each, 0), each not in mine))
 
+    @property
+    def cannot(self) -> int:
+        """How many sessions could not be moved here."""
+        return len(self._cannot)
+
     def _wants(self, record: SessionRecord) -> bool:
-        return not self._programs or record.birth.program in self._programs
+        return (
+            not self._programs
+            or find_same_program(record.birth.program, self._programs) is not None
+        )
 
     def _room(self) -> int:
         """How many more sessions may be claimed."""
@@ -390,8 +403,11 @@ class Worker:
         moves = driven.again
         driven.again = False
         try:
-            if self._programs and not await self._is_wanted(session_id):
-                return self._moves.leave_alone(session_id)
+            if self._programs:
+                record = await self._sessions.store.load(session_id, since=FROM_OPEN)
+                if not self._wants(record):
+                    self._say_not_served(record.birth)
+                    return self._moves.leave_alone(session_id)
             if moves and self._waits_for_input(session_id):
                 await self._move(session_id)  # the commit that delivers the input takes the lease
                 moves = False
@@ -434,9 +450,6 @@ class Worker:
         live = self._sessions.cached(session_id)
         return live is not None and not live.head.mail and is_waiting_for_input(live.opened)
 
-    async def _is_wanted(self, session_id: str) -> bool:
-        return self._wants(await self._sessions.store.load(session_id, since=FROM_OPEN))
-
     async def _move(self, session_id: str) -> None:
         found = await self._moves.move(session_id, leased=True)
         self.moved += found.moved
@@ -449,6 +462,19 @@ class Worker:
         if session_id not in self._cannot:
             self._say("cannot", f"left to other workers: {why}", session_id)
         self._cannot.add(session_id)
+
+    def _say_not_served(self, birth: Birth) -> None:
+        """Report a session of a program that this worker was not given: each one whose program has
+        the name of a given one, which may be meant, and one of each other program.
+        """
+        name = birth.program.rpartition(":")[2]
+        alike = sorted(ref for ref in self._programs if ref.rpartition(":")[2] == name)
+        if alike:
+            why = f"its program is {birth.program}, and this worker serves {', '.join(alike)}"
+            self._cannot_move(birth.id, f"{why}. Did you mean another file or folder?")
+        elif birth.program not in self._not_served:
+            self._not_served.add(birth.program)
+            self._say("skips", f"sessions of {birth.program}: not a program of this worker")
 
     async def _while_it_works(self, session_id: str, driven: _Driven) -> None:
         """Wait while the session's work runs here, until another move is requested."""
@@ -486,6 +512,7 @@ class Worker:
 
     def turn_settled(self, session_id: str) -> None:
         """A turn settled. The release of the lease reports whether input is queued for the next."""
+        self.turns += 1
         driven = self._driven.get(session_id)
         if driven is None:
             self.send(session_id)

@@ -28,6 +28,7 @@ from everhold.packages.program_hosts import is_lua_ref
 from everhold.packages.settings import Settings
 from everhold.packages.strategies.metadata import Estimate, Strategy
 from everhold.ports.program import Program
+from everhold.ports.program_identity import find_same_program
 from everhold.programs.lua.program import LuaProgram
 
 ProgramKind = Literal["strategy", "python", "lua"]
@@ -165,7 +166,7 @@ class KnownPrograms:
 
     def find(self, ref: str, version: int) -> Any:
         """The program of this reference and version; raises as `find_program` does."""
-        given = self._given.get(ref)
+        given = self._find_given(ref)
         if given is not None and given.version == version:
             return given
         if self._settings is None:
@@ -174,12 +175,16 @@ class KnownPrograms:
 
     def find_newest(self, ref: str) -> Any:
         """The program of this reference in its newest version."""
-        given = self._given.get(ref)
+        given = self._find_given(ref)
         if given is not None:
             return given
         if self._settings is None:
             return find_program(ref)
         return find_named_program(ref, self._settings)
+
+    def _find_given(self, ref: str) -> Any:
+        same = find_same_program(ref, self._given)
+        return None if same is None else self._given[same]
 
     def _place(self, program: Any) -> Any:
         """Give a Lua program without folders those of the settings, for what it requires."""

@@ -16,6 +16,8 @@ Rules
      installed program replaces it; a strategy does only if the module's text does not contain its
      name.
   3. A program of another version is never used instead.
+  4. A file that is not where it was is found by its module name: among the programs of this
+     process, then in the project (`/old/shop/desk.py` is `shop/desk.py` or `desk.py` there).
 """  # noqa: E501
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ from everhold.packages.lua.folder import (
     find_package,
     list_folder_packages,
 )
-from everhold.ports.program import REGISTRY, Program
+from everhold.ports.program import LOCAL, REGISTRY, Program
+from everhold.ports.program_identity import find_same_program
 from everhold.programs.lua.program import TEXT_REF, LuaProgram
 from everhold.programs.lua.search_path import SearchRoot
 
@@ -166,12 +169,29 @@ def _registered(ref: str) -> dict[int, AnyProgram]:
 
 
 def _loaded(ref: str, place: str, name: str, root: Path | None) -> dict[int, AnyProgram]:
-    if "<locals>" in name:
+    if LOCAL in name:
         hint = "Move it to the top level of its module, so that other processes can load it."
         raise UnknownProgram(ref, "it was defined inside a function", hint)
+    if place.endswith(".py") and not Path(place).is_file():
+        if known := find_same_program(ref, [known_as for known_as, _ in REGISTRY]):
+            return _registered(known)
+        place = _find_moved_file(place, root)
     module = _module(ref, place, root)
     found = _registered(ref)
     return found or _versions(_in_module(ref, module, name))
+
+
+def _find_moved_file(place: str, root: Path | None) -> str:
+    """The file of the project with the longest part of this path; the path itself if there is
+    none.
+    """
+    parts = Path(place).parts
+    for count in range(len(parts) - 1, 0, -1):
+        for folder in dict.fromkeys((root or Path.cwd(), Path.cwd())):
+            file = folder.joinpath(*parts[-count:])
+            if file.is_file():
+                return str(file.resolve())
+    return place
 
 
 def _module(ref: str, place: str, root: Path | None) -> ModuleType:

@@ -1,8 +1,9 @@
 """Loads the module of a program, by its name or from its file.
 
 Rules
-  1. A file is loaded once per process, under a module name made from its path. Changes are seen by
-     the next process.
+  1. A file is loaded once per process: under its module name if it was imported before, else
+     under a name made from its path, which a later import finds too. Changes are seen by the
+     next process.
   2. The programs of a file have the reference `<absolute path>:<function>`, as when the file runs
      as a script.
   3. A failed load leaves nothing behind: no module, no program, no folder on `sys.path`.
@@ -14,6 +15,8 @@ Rules
 from __future__ import annotations
 
 import importlib
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import inspect
 import logging
@@ -21,7 +24,7 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from hashlib import sha256
@@ -29,8 +32,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from everhold.errors import EverholdError, NotAProgram, RunsOnImport, UnknownProgram
+from everhold.errors import (
+    DuplicateProgram,
+    EverholdError,
+    NotAProgram,
+    RunsOnImport,
+    UnknownProgram,
+)
 from everhold.ports.program import REGISTRY, Program, is_raised_by_code, register_program
+from everhold.ports.program_identity import find_source_file, list_module_names
 
 log = logging.getLogger("everhold")
 
@@ -45,6 +55,8 @@ _NESTED: Final = re.compile(
     r"from a running event loop|loop is already running|another loop is running"
 )
 _lock: Final = threading.RLock()  # one file at a time may change sys.path
+#: The modules that were loaded from a file, by its path.
+_by_file: Final[dict[Path, ModuleType]] = {}
 
 
 class _Loading:
@@ -80,6 +92,11 @@ def load_module(name: str, ref: str, root: Path | None = None) -> ModuleType:
         )
     with _guard_load(ref, name, name):
         _reach(name.partition(".")[0], root)
+        main = sys.modules.get("__main__")
+        file = _file(main)
+        if file is not None and name not in sys.modules and find_source_file(name) == file:
+            assert main is not None
+            return main
         return importlib.import_module(name)
 
 
@@ -92,16 +109,56 @@ def load_file(path: Path, ref: str) -> ModuleType:
         raise UnknownProgram(ref, f"there is no file {path}")
     name, folders = _identity(path)
     with _lock:
-        if name in sys.modules:
-            return sys.modules[name]
+        for known in (name, *list_module_names(path)):
+            if known in sys.modules and _file(sys.modules[known]) == path:
+                return sys.modules[known]
         with _guard_load(ref, str(path), name), _on_path(folders):
             _refuse_namesakes(path, ref)
             spec = importlib.util.spec_from_file_location(name, path)
             assert spec is not None and spec.loader is not None  # the name ends in .py
             loaded = sys.modules[name] = importlib.util.module_from_spec(spec)
+            _by_file[path] = loaded
+            if _FINDER not in sys.meta_path:
+                sys.meta_path.insert(0, _FINDER)
             spec.loader.exec_module(loaded)
         _adopt(loaded, path)
         return loaded
+
+
+class _LoadedFiles(importlib.abc.MetaPathFinder):
+    """Lets an import find the module that was loaded from the same file, so that no second copy of
+    its programs and globals exists.
+    """
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        stem = name.rpartition(".")[2]
+        if all(file.stem != stem for file in _by_file):
+            return None
+        found = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if found is None or found.origin is None:
+            return None
+        module = _by_file.get(Path(found.origin).resolve())
+        if module is None:
+            return None
+        return importlib.machinery.ModuleSpec(name, _LoadedModule(module), origin=found.origin)
+
+
+_FINDER: Final = _LoadedFiles()
+
+
+class _LoadedModule(importlib.abc.Loader):
+    """Loads a module by returning the one that exists."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
 
 
 def find_place(module: ModuleType) -> str:
@@ -279,7 +336,9 @@ def _log_slow_load(what: str) -> Iterator[None]:
 
 
 def _undo_load(name: str, before: set[tuple[str, int]]) -> None:
-    sys.modules.pop(name, None)
+    undone = sys.modules.pop(name, None)
+    for file in [file for file, module in _by_file.items() if module is undone]:
+        del _by_file[file]
     for key in set(REGISTRY) - before:
         if REGISTRY[key].__module__ not in sys.modules:
             del REGISTRY[key]
@@ -287,7 +346,7 @@ def _undo_load(name: str, before: set[tuple[str, int]]) -> None:
 
 def _describe_failure(ref: str, what: str, error: BaseException) -> EverholdError:
     match error:
-        case RunsOnImport() | NotAProgram() | UnknownProgram():
+        case RunsOnImport() | NotAProgram() | UnknownProgram() | DuplicateProgram():
             return error
         case ModuleNotFoundError() if error.name and f"{what}.".startswith(f"{error.name}."):
             hint = (

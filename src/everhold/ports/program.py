@@ -12,6 +12,8 @@ randomness inside.
 from __future__ import annotations
 
 import inspect
+import itertools
+import linecache
 import sys
 import threading
 import typing
@@ -20,6 +22,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import (
     Any,
     Concatenate,
@@ -41,12 +44,22 @@ from everhold.core.query import QueryAnswer
 from everhold.core.schema import decode_value_as, encode_value_as
 from everhold.core.session import Birth
 from everhold.core.status import Status
-from everhold.errors import AnswerRefused, BadArguments, BadSchema, BadValue, NotAProgram
+from everhold.errors import (
+    AnswerRefused,
+    BadArguments,
+    BadSchema,
+    BadValue,
+    DuplicateProgram,
+    NotAProgram,
+)
 from everhold.ports.context import Call as Call
 from everhold.ports.context import Context
 
 #: Exceptions that a signal may raise.
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
+
+#: In the reference of a program that is defined inside a function.
+LOCAL: Final = "<locals>"
 
 _told: Final = threading.Event()
 
@@ -102,6 +115,7 @@ class Program(Generic[P, R]):
             raise NotAProgram(getattr(body, "__name__", repr(body)), "it is not an `async def`")
         if type(version) is not int or not 0 <= version < 2**63:
             raise NotAProgram(name, f"its version is {version!r}, not a whole number")
+        _require_ctx(body, name)
         self.body = body
         self.name = name
         self.version = version
@@ -233,6 +247,57 @@ def register_program(program: Program[Any, Any]) -> None:
         REGISTRY[(f"{module}:{program.name}", program.version)] = program
 
 
+def _require_ctx(body: Callable[..., Any], name: str) -> None:
+    """Raise `NotAProgram` if the function has no parameter for ctx, or another one comes first."""
+    code = inspect.unwrap(body).__code__
+    if not code.co_argcount and not code.co_flags & inspect.CO_VARARGS:
+        raise NotAProgram(name, "it has no parameter for ctx")
+    if code.co_argcount:
+        first = code.co_varnames[0]
+        wanted = getattr(body, "__annotations__", {}).get(first)
+        if wanted in (str, int, float, bool, bytes, list, dict) or wanted in _PLAIN_TYPES:
+            kind = wanted if isinstance(wanted, str) else wanted.__name__
+            raise NotAProgram(name, f"its first parameter is {first!r}, of type {kind}, not ctx")
+
+
+_PLAIN_TYPES: Final = ("str", "int", "float", "bool", "bytes", "list", "dict")
+
+
+def _refuse_second_program(body: Callable[..., Any], name: str, version: int) -> None:
+    """Raise `DuplicateProgram` if another function of the same module has this name and version.
+
+    The same function again is not another one: a module that is reloaded or a notebook cell that
+    runs again defines it anew.
+    """
+    place, _, qualname = make_program_reference(body).rpartition(":")
+    if LOCAL in qualname:
+        return  # no other process can load it, so no reference can mean the wrong one
+    for known_as in dict.fromkeys((qualname, name)):
+        other = REGISTRY.get((f"{place}:{known_as}", version))
+        if other is None or not isinstance(other.body, FunctionType) or LOCAL in other.qualname:
+            continue
+        old, new = other.body.__code__, body.__code__
+        is_redefined = other.qualname == qualname and (
+            old.co_filename != new.co_filename
+            or old.co_firstlineno == new.co_firstlineno
+            or not _defines(old, body.__name__)
+        )
+        if other.body.__globals__ is body.__globals__ and not is_redefined:
+            raise DuplicateProgram(
+                known_as, new.co_filename, old.co_firstlineno, new.co_firstlineno
+            )
+
+
+def _defines(code: CodeType, name: str) -> bool:
+    """Whether the file still defines this function at the line of this code."""
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
+    if not lines or not lines[0].lstrip().startswith(("@", "async def ", "def ")):
+        return False
+    after = list(itertools.dropwhile(lambda line: "def " not in line, lines[:50]))
+    return bool(after) and f"def {name}(" in after[0]
+
+
 def make_program_reference(body: Callable[..., Any]) -> str:
     """The reference by which any process can load this function: module:function, or the file of a
     script.
@@ -262,13 +327,14 @@ def program(
 
     `version` marks intended changes; with `strict`, a change of wording is a divergence.
     """
-    if body is None:
-        return lambda given: Program(
-            given, name=name or str(given.__name__), version=version, strict=strict
-        )
-    return Program(
-        body, name=name or str(getattr(body, "__name__", body)), version=version, strict=strict
-    )
+
+    def make(given: Any) -> Program[Any, Any]:
+        known_as = name or str(getattr(given, "__name__", given))
+        if isinstance(given, FunctionType):
+            _refuse_second_program(given, known_as, version)
+        return Program(given, name=known_as, version=version, strict=strict)
+
+    return make if body is None else make(body)
 
 
 AdvanceArgs = tuple[int, float, list[QueryAnswer], bool, str | None]

@@ -125,7 +125,7 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which sessions to list. Newest first; `after` is the last id of the previous page."""
 
     state: tuple[SessionState, ...] = ()
-    program: str | None = None
+    programs: tuple[str, ...] = ()  # references of one program, or the name of a function
     labels: dict[str, str] = {}
     parent: SessionId | None = None
     older_than: float | None = None  # last moved before this moment

@@ -29,6 +29,7 @@ from everhold.errors import (
 )
 from everhold.packages.catalog import KnownPrograms
 from everhold.ports.program import Call, Program, StartVerb
+from everhold.ports.program_identity import find_same_program
 from everhold.ports.store import Duty
 
 #: As `give`: the fields of the payload become the arguments of their names.
@@ -184,7 +185,7 @@ class SessionActionRunner:
     def able(self, action: Action) -> bool:
         if isinstance(action, Feed):
             return True
-        if self._only and action.program not in self._only:
+        if self._only and find_same_program(action.program, self._only) is None:
             return False
         now = self._engine.clock.now()
         since = now - self._absent.get(action.program, now - PROGRAM_RETRY_SECONDS)

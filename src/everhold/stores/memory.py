@@ -740,7 +740,10 @@ def _matches(session: _Session, wanted: SessionFilter) -> bool:
     head = session.head
     return (
         (not wanted.state or head.state in wanted.state)
-        and wanted.program in (None, birth.program, birth.program.rpartition(":")[2])
+        and (
+            not wanted.programs
+            or not {birth.program, birth.program.rpartition(":")[2]}.isdisjoint(wanted.programs)
+        )
         and wanted.parent in (None, birth.parent)
         and birth.id.startswith(wanted.prefix)
         and (wanted.older_than is None or head.updated_at < wanted.older_than)

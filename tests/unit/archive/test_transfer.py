@@ -30,6 +30,7 @@ from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
 from everhold.testing.clock import ManualClock
+from tests.scenario.harness import at_top
 
 DONE: list[str] = []
 
@@ -185,7 +186,7 @@ async def test_signals_of_a_failed_session_move_along(tmp_path, kinds):
     """
 
     def edition(broken):
-        @everhold.program
+        @at_top
         async def hears(ctx: everhold.Context) -> list:
             await ctx.llm("Ready?")
             if broken:

@@ -204,14 +204,14 @@ def build_list_select(wanted: SessionFilter) -> tuple[str, list[Any]]:
 
     if wanted.state:
         also("h.state = ANY(%s)", [state.value for state in wanted.state])
-    if wanted.program is not None:
-        name = escape_nul(wanted.program)
-        if name and ":" not in name:
-            also(
-                "(s.program = %s OR right(s.program, length(%s) + 1) = %s)", name, name, f":{name}"
-            )
-        else:
-            also("s.program = %s", name)
+    if wanted.programs:
+        names = [escape_nul(name) for name in wanted.programs]
+        bare = [name for name in names if name and ":" not in name]
+        also(
+            "(s.program = ANY(%s)" + " OR right(s.program, length(%s) + 1) = %s" * len(bare) + ")",
+            names,
+            *(value for name in bare for value in (name, f":{name}")),
+        )
     if wanted.labels:
         also(
             "s.labels @> %s::jsonb AND s.labels <> '{}'",

@@ -145,7 +145,8 @@ class SQLiteStore:
             raise BadSetting("durability", f"{durability!r} is not one of {', '.join(DURABILITY)}")
         self.path = Path(path)
         self.where = str(path)
-        self.durability = durability
+        # a database in memory ends with its connection
+        self.durability = "none" if str(path) == ":memory:" else durability
         self.maintenance = SQLiteMaintenance(self)
         self._patience = patience
         self._stall = OutageTracker()
@@ -300,15 +301,15 @@ class SQLiteStore:
                 f"h.state IN ({', '.join('?' * len(wanted.state))})",
                 *(state.value for state in wanted.state),
             )
-        if wanted.program is not None:
-            name = wanted.program
-            bare = bool(name) and ":" not in name
+        if wanted.programs:
+            one = "(s.program = ? OR (? AND substr(s.program, -length(?) - 1) = ':' || ?))"
             also(
-                "(s.program = ? OR (? AND substr(s.program, -length(?) - 1) = ':' || ?))",
-                name,
-                bare,
-                name,
-                name,
+                f"({' OR '.join([one] * len(wanted.programs))})",
+                *(
+                    value
+                    for name in wanted.programs
+                    for value in (name, bool(name) and ":" not in name, name, name)
+                ),
             )
         for name, value in wanted.labels.items():
             also(

@@ -1,0 +1,176 @@
+"""One program has one identity, however its file is named and loaded."""
+
+import importlib
+import sys
+
+import pytest
+
+import everhold
+from everhold.cli.app import main
+from everhold.errors import DuplicateProgram, KeyConflict, LocalProgram, NotAProgram
+from everhold.packages.find import find_program
+from everhold.runtime import Runtime
+from everhold.stores.memory import MemoryStore
+from everhold.stores.sqlite import SQLiteStore
+
+COUNTER = """
+import everhold
+loads = 1
+
+@everhold.program
+async def count(ctx: everhold.Context, to: int) -> int:
+    return to
+
+@everhold.program
+async def ask(ctx: everhold.Context) -> str:
+    return await ctx.llm("?")
+"""
+
+
+@pytest.fixture
+def counter(tmp_path, monkeypatch):
+    """A file on `sys.path` whose module has a name of its own in each test."""
+    name = f"counter_{abs(hash(tmp_path)) % 10**8}"
+    (tmp_path / f"{name}.py").write_text(COUNTER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield name
+    sys.modules.pop(name, None)
+
+
+async def test_a_key_means_one_session_whatever_the_reference(tmp_path, counter):
+    """Started by module, then by path: the same session."""
+    async with Runtime(SQLiteStore(tmp_path / "a.db")) as runtime:
+        first = await runtime.start(f"{counter}:count", args={"to": 3}, key="k")
+        again = await runtime.start(f"{tmp_path}/{counter}.py:count", args={"to": 3}, key="k")
+        with pytest.raises(KeyConflict):
+            await runtime.start(f"{counter}:ask", key="k")
+    assert again.session_id == first.session_id
+
+
+@pytest.mark.parametrize("file_first", [True, False])
+def test_a_file_is_loaded_once(tmp_path, counter, file_first):
+    """As a file and as a module, in either order: there is one copy of its globals."""
+    if file_first:
+        found = find_program(f"{tmp_path}/{counter}.py:count")
+    module = importlib.import_module(counter)
+    if not file_first:
+        found = find_program(f"{tmp_path}/{counter}.py:count")
+    assert found is module.count
+    assert find_program(f"{counter}:count") is module.count
+
+
+async def test_a_list_by_program_finds_all_its_references(tmp_path, counter):
+    """`program=` in any form finds sessions that were started in any other."""
+    async with Runtime(SQLiteStore(tmp_path / "a.db")) as runtime:
+        await runtime.start(f"{counter}:ask")
+        await runtime.start(f"{tmp_path}/{counter}.py:ask", unchecked=True)
+        for wanted in (f"{counter}:ask", f"{tmp_path}/{counter}.py:ask", "ask"):
+            assert len(await runtime.sessions(program=wanted)) == 2
+        assert await runtime.sessions(program=f"{counter}:count") == []
+
+
+async def test_a_worker_for_a_file_moves_sessions_of_the_module(tmp_path, counter):
+    """And of the file in another folder that is gone."""
+    async with Runtime(SQLiteStore(tmp_path / "a.db"), recover=False) as runtime:
+        for ref in (f"{counter}:count", f"/gone/{counter}.py:count"):
+            await runtime.start(ref, args={"to": 1}, unchecked=True)
+        program = find_program(f"{tmp_path}/{counter}.py:count")
+        worker = runtime.workers.worker(programs=[program.ref])
+        assert await worker.once() == 0
+        assert {row.state for row in await runtime.sessions()} == {"completed"}
+
+
+async def test_a_worker_says_once_which_sessions_it_cannot_move(tmp_path, counter):
+    """A program that is not found, with the reason; one with the name of a given program."""
+    events = []
+    (tmp_path / "other.py").write_text(COUNTER)
+    async with Runtime(SQLiteStore(tmp_path / "a.db"), recover=False) as runtime:
+        for ref in ("nowhere_7:x", f"{counter}:count", f"{counter}:count", f"{counter}:ask"):
+            args = {"to": 1} if ref.endswith("count") else {}
+            await runtime.start(ref, args=args, unchecked=True)
+        program = find_program(f"{tmp_path}/other.py:count")
+        worker = runtime.workers.worker(programs=[program.ref], tell=events.append)
+        assert await worker.once() == 0
+        assert worker.cannot == 2
+    cannot = [one.text for one in events if one.event == "cannot"]
+    skips = sorted(one.text for one in events if one.event == "skips")
+    assert [f"this worker serves {program.ref}" in text for text in cannot] == [True, True]
+    others = (f"{counter}:ask", "nowhere_7:x")
+    assert skips == [f"sessions of {ref}: not a program of this worker" for ref in others]
+
+
+def test_a_worker_that_has_not_the_program_exits_with_its_own_code(tmp_path, counter, capsys):
+    """Nothing is left for this worker, but something is left: 12. It counts what it did."""
+    database = f"sqlite:///{tmp_path}/a.db"
+    with everhold.open_blocking(database, recover=False) as runtime:
+        runtime.start(f"{counter}:count", args={"to": 1}, unchecked=True)
+        runtime.start("nowhere_7:x", unchecked=True)
+    assert main(["worker", "--once", "-d", database]) == 12
+    shown = capsys.readouterr().out
+    assert "cannot" in shown and "there is no module 'nowhere_7'" in shown
+    assert "1 session cannot move here" in shown
+    assert "stopped   1 move;" in shown
+
+
+DOUBLE = """
+import everhold
+
+@everhold.program
+async def one(ctx: everhold.Context) -> None: ...
+
+@everhold.program{more}
+async def {name}(ctx: everhold.Context) -> None: ...
+"""
+
+
+@pytest.mark.parametrize(("more", "name"), [("", "one"), ("(name='one')", "two")])
+def test_two_programs_of_one_name_are_refused(tmp_path, more, name):
+    """Where the second is decorated, with both lines; nothing of the file stays."""
+    path = tmp_path / "double.py"
+    path.write_text(DOUBLE.format(more=more, name=name))
+    with pytest.raises(DuplicateProgram, match="in line 4 and in line 7"):
+        find_program(f"{path}:one")
+    path.write_text(DOUBLE.format(more="(version=2)", name="one"))
+    assert find_program(f"{path}:one").version == 2
+
+
+def test_a_module_may_be_reloaded(tmp_path, counter):
+    """Also when lines were added: that is the same program again."""
+    module = importlib.import_module(counter)
+    old = module.count
+    (tmp_path / f"{counter}.py").write_text("\n\n" + COUNTER)
+    assert importlib.reload(module).count is not old
+
+
+@everhold.program
+async def outer(ctx):
+    return "outer"
+
+
+async def test_a_program_in_a_function_is_refused_where_it_could_not_be_resumed(tmp_path):
+    """A store in memory ends with the process and takes it; so is an agent, which is handed in."""
+
+    @everhold.program
+    async def inner(ctx):
+        return "inner"
+
+    async with Runtime(MemoryStore()) as runtime:
+        assert await runtime.run(inner()) == "inner"
+    async with Runtime(SQLiteStore(tmp_path / "a.db")) as runtime:
+        with pytest.raises(LocalProgram, match="inner"):
+            await runtime.start(inner())
+        assert await runtime.sessions() == []
+        assert await runtime.run(outer()) == "outer"
+        await runtime.session(everhold.Agent(name="<locals>.helper"), "chat")
+
+
+def test_a_program_without_ctx_is_refused_when_it_is_decorated():
+    """Without parameters, or with a first one that is something else."""
+
+    async def bare() -> None: ...
+
+    async def order(order: str) -> None: ...
+
+    for body in (bare, order):
+        with pytest.raises(NotAProgram, match="ctx"):
+            everhold.program(body)
