@@ -227,7 +227,9 @@ class Evals:
         found: Any = []
         last: SessionId | None = None
         while len(found) < limit:
-            rows = await self._store.list(SessionFilter(programs=(EVAL_REF,), limit=100, after=last))
+            rows = await self._store.list(
+                SessionFilter(programs=(EVAL_REF,), limit=100, after=last)
+            )
             if not rows:
                 break
             last = rows[-1].birth.id
