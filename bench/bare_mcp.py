@@ -11,18 +11,13 @@ server = MCPServer("bare")
 @server.tool()
 def run(program: str, args: dict[str, Any]) -> dict[str, Any]:
     """Start something."""
-    asked = {
-        "query_id": "q-0",
-        "prompt": f"One sentence about {args['topic']}.",
-        "system": None,
-        "max_tokens": 1024,
-    }
+    question = {"id": "q-0", "prompt": f"One sentence about {args['topic']}.", "max_tokens": 1024}
     return {
         "status": "needs_response",
         "session_id": SESSION,
         "title": program,
         "next": "Answer it.",
-        **asked,
+        "questions": [question],
     }
 
 

@@ -44,6 +44,10 @@ HINT_LENGTH: Final = 100  # bytes of the first prompt in a list
 DEFAULT_LISTED: Final = 50
 DEFAULT_MAX_CHARS: Final = 100_000
 
+#: Seconds after which the system has written a file to the disk without being told to. The logs of
+#: sessions that ended more recently are checked again.
+UNSYNCED_SECONDS: Final = 60.0
+
 _SUMS: Final = ("elapsed_ms", "llm_calls", "rounds")
 _CHARS: Final = ("total_prompt_chars", "total_response_chars")
 _TOKENS: Final = ("prompt_tokens", "response_tokens", "total_tokens")
@@ -83,7 +87,7 @@ def _write_files(into: Path, record: SessionRecord) -> None:
         {**said, "query_id": known[said["query_id"]]}
         for said in session_view.make_transcript(record.deliveries)
     ]
-    if not transcript or (into / f"{session_id}.json").exists():
+    if not transcript or _is_written(into / f"{session_id}.json"):
         return
     prompt = transcript[0]["prompt"]
     words = prompt.encode()
@@ -98,8 +102,18 @@ def _write_files(into: Path, record: SessionRecord) -> None:
         "stats": render_alc_stats(make_finished_status(record))["auto"],
         "transcript": transcript,
     }
-    write_atomically(into / f"{session_id}.meta.json", dump_wire_json(_meta(doc)))
-    write_atomically(into / f"{session_id}.json", dump_pretty(doc))
+    # the host waits for this: two syncs take longer than the rest of its call
+    meta = dump_wire_json(_meta(doc))
+    write_atomically(into / f"{session_id}.meta.json", meta, sync=False)
+    write_atomically(into / f"{session_id}.json", dump_pretty(doc), sync=False)
+
+
+def _is_written(log: Path) -> bool:
+    """Whether a log has its content: a power failure may have left an empty file."""
+    try:
+        return log.stat().st_size > 0
+    except OSError:
+        return False
 
 
 def _meta(doc: dict[str, Any]) -> dict[str, JSON]:
@@ -125,10 +139,10 @@ async def write_missing_transcripts(store: Store, now: float) -> None:
         since = 0.0
     wanted = SessionFilter(state=tuple(sorted(ENDED)), labels=LABELS, newer_than=since)
     async for row in iterate_sessions(store, wanted):
-        if not (into / f"{row.birth.id}.json").exists():
+        if not _is_written(into / f"{row.birth.id}.json"):
             write_transcript(await store.load(row.birth.id))
     if into.is_dir():
-        write_atomically(mark, repr(now))
+        write_atomically(mark, repr(now - UNSYNCED_SECONDS))
 
 
 # ---- notes

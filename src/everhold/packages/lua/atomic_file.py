@@ -33,8 +33,11 @@ def read_text_file(path: Path) -> str | None:
         raise BadPackageFile(str(path), f"it cannot be read: {error.strerror}") from None
 
 
-def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Replace the content of a file, whole or not at all. An existing file keeps its mode."""
+def write_atomically(path: Path, text: str, *, mode: int = 0o600, sync: bool = True) -> None:
+    """Replace the content of a file, whole or not at all. An existing file keeps its mode.
+
+    Without `sync`, a power failure may leave an empty file: for content that can be made again.
+    """
     path = path.resolve()  # write through a symlink instead of replacing it
     fresh = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
     try:
@@ -48,7 +51,8 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
         ) as target:
             target.write(text)
             target.flush()
-            os.fsync(target.fileno())
+            if sync:
+                os.fsync(target.fileno())
         fresh.replace(path)
     except OSError as error:
         with suppress(OSError):

@@ -54,6 +54,21 @@ async def test_a_transcript_says_who_asked_what_and_was_told_what(logs):
 
 
 @pytest.mark.process
+async def test_a_log_that_a_power_failure_left_empty_is_written_again(logs):
+    """Also if the missing logs were looked for in between."""
+    async with everhold.open("memory://", llm=["a"]) as runtime:
+        status = await runtime.start(
+            LuaProgram.text("return alc.llm('q')"), labels=transcripts.LABELS
+        )
+        await transcripts.write_missing_transcripts(runtime.store, runtime.clock.now())
+        log = logs / f"{status.session_id}.json"
+        before = log.read_text()
+        log.write_text("")
+        await transcripts.write_missing_transcripts(runtime.store, runtime.clock.now())
+    assert log.read_text() == before
+
+
+@pytest.mark.process
 async def test_who_was_asked_nothing_has_no_log_and_off_means_off(logs, monkeypatch):
     assert transcripts.write_transcript(await ended("return 1")) == ""
     monkeypatch.setenv("ALC_LOG_LEVEL", "off")
