@@ -36,6 +36,7 @@ from everhold.mcp.protocol import (
     MODERN_VERSIONS,
     PROTOCOL_VERSION_KEY,
     SERVER_INFO_KEY,
+    KeptRequest,
     Notification,
     ProtocolError,
     complete_result,
@@ -228,7 +229,7 @@ class PipeSession:
         return types.ElicitResult.model_validate(result, by_name=False)
 
 
-class PipeRequest:
+class PipeRequest(KeptRequest):
     """One request (`RequestContext`)."""
 
     request = None  # a pipe has no HTTP request
@@ -246,7 +247,6 @@ class PipeRequest:
         self.params = params
         self.meta = meta
         self.request_id = request_id
-        self.cancelled = False  # by the client, which then gets no answer
 
 
 # ---- the connection
@@ -271,7 +271,8 @@ class PipeServer:
         self._pending = pending
         self._client: _ClientParams | None = None  # of `initialize`
         self._version = ""  # until the first request decides it
-        self._running: dict[str | int, tuple[PipeRequest, asyncio.Task[None]]] = {}
+        self._running: dict[str | int, PipeRequest] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._next_id = FIRST_ID
 
@@ -292,10 +293,9 @@ class PipeServer:
 
     async def close(self) -> None:
         """End the requests that are still in progress, each with an error."""
-        tasks = [task for _, task in self._running.values()]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _take_line(self, line: bytes) -> bool:
         """Serve a message; False if it is for the library, and nothing was done."""
@@ -378,9 +378,10 @@ class PipeServer:
 
     def _start(self, request: PipeRequest, work: Callable[[], Awaitable[dict[str, Any]]]) -> None:
         self._pending.open(request.request_id)
-        key = _correlate(request.request_id)
+        self._running[_correlate(request.request_id)] = request
         task = asyncio.get_running_loop().create_task(self._answer(request, work))
-        self._running[key] = (request, task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _answer(
         self, request: PipeRequest, work: Callable[[], Awaitable[dict[str, Any]]]
@@ -400,7 +401,7 @@ class PipeServer:
     async def _finish(self, request: PipeRequest, answer: dict[str, Any]) -> None:
         request.session.closed = True
         key = _correlate(request.request_id)
-        if (found := self._running.get(key)) is not None and found[0] is request:
+        if self._running.get(key) is request:  # a client may use an id twice
             del self._running[key]
         try:
             if not request.cancelled:
@@ -486,9 +487,7 @@ class PipeServer:
         self._pending.close(name)
         found = self._running.pop(_correlate(name), None) if _is_id(name) else None
         if found is not None:
-            request, task = found
-            request.cancelled = True
-            task.cancel()
+            found.cancelled = True
 
     async def notify(self, notification: Notification) -> None:
         await self._send({"jsonrpc": "2.0", **notification.model_dump()})

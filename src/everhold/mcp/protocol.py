@@ -71,6 +71,15 @@ class RequestContext(Protocol):
     def request(self) -> Any: ...
 
 
+class KeptRequest:
+    """A request whose handler is not interrupted when the client cancels it.
+
+    Its answer is dropped instead. That is cheaper than a task around every call.
+    """
+
+    cancelled = False
+
+
 #: Handles a request: takes its context and its parameters, and returns its result.
 Handler = Callable[[Any, Any], Awaitable[Any]]
 

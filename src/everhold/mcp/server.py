@@ -30,6 +30,7 @@ from everhold.mcp import (
 from everhold.mcp.protocol import (
     INVALID_PARAMS,
     Handler,
+    KeptRequest,
     ProtocolError,
     RequestContext,
     make_text_content,
@@ -128,15 +129,28 @@ class McpFront:
                 INVALID_PARAMS, f"Unknown tool: {params.name!r}; the tools are {names}"
             )
         try:
-            return await self._finish(self._run_tool(context, tool, params))
+            return await self._finish(self._run_tool(context, tool, params), context)
         except EverholdError as error:
             return _make_result(render.render_error(error, self.holder.option), failed=True)
         except Exception as error:
             log.exception("the tool %s failed", tool.name)
             return _make_result(render.render_unforeseen_error(error), failed=True)
 
-    async def _finish(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _finish(
+        self, work: Coroutine[Any, Any, T], context: RequestContext | None = None
+    ) -> T:
         """Run `work` to its end, even if the caller is cancelled."""
+        if isinstance(context, KeptRequest):
+            caller = asyncio.current_task()
+            assert caller is not None
+            self._working.add(caller)
+            try:
+                result = await work
+            finally:
+                self._working.discard(caller)
+            if context.cancelled:
+                raise asyncio.CancelledError
+            return result
         task = asyncio.ensure_future(work)
         self._working.add(task)
         task.add_done_callback(self._ended)

@@ -95,8 +95,10 @@ class AlcFront(McpFront):
         heard = self._reported.of(getattr(given, "session_id", None) or "")
         try:
             if is_card_verb(tool.verb):
-                return await self._finish(self._run_card_tool(tool, given))
-            text, reported = await self._finish(self._run_alc_tool(context, tool, given, heard))
+                return await self._finish(self._run_card_tool(tool, given), context)
+            text, reported = await self._finish(
+                self._run_alc_tool(context, tool, given, heard), context
+            )
         except AlcRefused as error:
             return _refused(error)
         except EverholdError as error:
