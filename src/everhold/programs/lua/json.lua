@@ -14,12 +14,14 @@ local kit = ...
 
 local type, next, error, tonumber = type, kit.raw_next, error, tonumber
 local rawequal, rawget, rawlen = rawequal, rawget, rawlen
-local match, sub, byte, format, gsub = string.match, string.sub, string.byte, kit.format, kit.gsub
+local match, sub, byte, format, gsub, rep = string.match, string.sub, string.byte, kit.format, kit.gsub, kit.rep
+local find = string.find
 local concat, sort, kind_of, utf8_len = kit.concat, kit.sort, math.type, utf8.len
-local getmetatable, null, array = kit.metatable_of, kit.null, kit.array
+local getmetatable, null, array, unwatched = kit.metatable_of, kit.null, kit.array, kit.unwatched
 
 local DEEPEST = 128
 local MOST = 1e14 -- below it Lua itself writes numbers without a fraction as JSON has them
+local EVERY = 2000 -- values between two looks at the time
 local REFUSED, BROKEN = "%s is a %s, which JSON cannot hold", "%s is not valid UTF-8 (byte %d)"
 
 -- The path of a value: `way` has the open tables and their keys by depth, and the path of the first.
@@ -48,11 +50,22 @@ local function quoted(text)
     local _, bad = utf8_len(text)
     if bad then
       return nil, bad
-    elseif match(text, "^[]-\255 !#-[]*()") <= #text then
-      text = gsub(text, '[\0-\31"\\]', escaped)
     end
+    text = gsub(text, '[\0-\31"\\]', escaped)
   end
   return '"' .. text .. '"'
+end
+
+-- The digits of a number that Lua has written with an exponent: without one from 0.00001 to 1e16, else as 1e-6 and 1e+16.
+local function unscaled(written)
+  local sign, first, rest, power = match(written, "^(-?)(%d)%.?(%d*)e([+-]%d+)$")
+  power = tonumber(power)
+  if power == -5 then
+    return sign .. "0.0000" .. first .. rest
+  elseif power > 0 and power < 16 then
+    return sign .. first .. rest .. rep("0", power - #rest) .. ".0"
+  end
+  return format(rest == "" and "%s%s%se%+d" or "%s%s.%se%+d", sign, first, rest, power)
 end
 
 -- A number with a fraction, or a very large one, with the fewest digits that give the same number.
@@ -63,8 +76,16 @@ local function float(value)
     if tonumber(written) ~= value then
       written = format("%.17g", value)
     end
+  elseif value < 1e-300 and value > -1e-300 and value ~= 0 then -- these have fewer digits than others
+    local digits = 1
+    repeat
+      written, digits = format("%." .. digits .. "g", value), digits + 1
+    until tonumber(written) == value
   end
-  return match(written, "[.e]") and written or written .. ".0"
+  if find(written, "e", 1, true) then
+    return unscaled(written)
+  end
+  return find(written, ".", 1, true) and written or written .. ".0"
 end
 
 -- A boolean, null or a number; nil for other values.
@@ -141,9 +162,16 @@ local function opened(value, way, depth, known)
   return nil, count, copy
 end
 
+local left = EVERY -- values that may be written before the next look at the time
+
 -- Write a table behind out[n], and return the new n.
 local function write(given, out, n, way, depth, known)
   local names, count, from = opened(given, way, depth, known)
+  left = left - count - 1
+  if left < 0 then
+    left = EVERY
+    kit.strike()
+  end
   way[given], depth = true, depth + 1
   local mark = names and "{" or "["
   for i = 1, count do
@@ -184,7 +212,7 @@ local function encode(value, path)
   local kind, way = type(value), { [0] = path }
   if kind == "table" then
     local out = {}
-    write(value, out, 0, way, 0, {})
+    unwatched(write, value, out, 0, way, 0, {})
     return concat(out)
   elseif kind == "string" then
     local text, bad = quoted(value)

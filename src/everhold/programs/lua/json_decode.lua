@@ -8,7 +8,8 @@ local kit = ...
 
 local error, tonumber, find, match, sub = error, tonumber, string.find, string.match, string.sub
 local format, concat, utf8_len, utf8_char = kit.format, kit.concat, utf8.len, utf8.char
-local setmetatable, null, array = kit.setmetatable, kit.null, kit.array
+local setmetatable, null, array, unwatched = kit.setmetatable, kit.null, kit.array, kit.unwatched
+local byte, gsub, raw_pcall = string.byte, kit.gsub, kit.raw_pcall
 
 local DEEPEST = 128
 
@@ -19,6 +20,8 @@ local NEXT = "^[ \t\r\n]*()(.?)"
 local NAME = '^"([]-\255 !#-[]*)"[ \t\r\n]*:[ \t\r\n]*()(.?)'
 local TEXT = '^"([]-\255 !#-[]*)"[ \t\r\n]*([,%]}]?)[ \t\r\n]*()(.?)'
 local NUMBER = "^(%-?%d+)([.%deE+-]*)[ \t\r\n]*([,%]}]?)[ \t\r\n]*()(.?)"
+local FLOAT = "^(%-?%d+%.%d+)[ \t\r\n]*([,%]}]?)[ \t\r\n]*()(.?)"
+local EVERY = 65536 -- bytes between two looks at the time
 local WORDS = {
   t = "^true[ \t\r\n]*([,%]}]?)[ \t\r\n]*()(.?)",
   f = "^false[ \t\r\n]*([,%]}]?)[ \t\r\n]*()(.?)",
@@ -28,6 +31,7 @@ local VALUES = { t = true, f = false, n = null }
 local PLAIN = { b = "\b", f = "\f", n = "\n", r = "\r", t = "\t", ['"'] = '"', ["\\"] = "\\", ["/"] = "/" }
 
 local fill
+local look = 0 -- the byte at which the time is looked at
 
 local function fail(source, at, wanted)
   local _, last = find(source, "^.[\128-\191]*", at) -- a whole character, so that the message is valid UTF-8
@@ -51,7 +55,43 @@ local function unescape(source, at)
   return utf8_char(code), last + 1
 end
 
+-- The letter behind a backslash, for `gsub`: it calls no function of a program.
+local LETTERS = kit.setmetatable({}, { __index = function() error(nil) end })
+for letter, meant in kit.raw_next, PLAIN do
+  LETTERS[letter] = meant
+end
+
+-- A text whose escapes are those of one letter; nil for another.
+local function read_plain(source, at)
+  local stop = find(source, '"', at + 1, true)
+  while stop do
+    local back = stop - 1
+    while byte(source, back) == 92 do
+      back = back - 1
+    end
+    if (stop - back) % 2 == 1 then
+      break
+    end
+    stop = find(source, '"', stop + 1, true)
+  end
+  if not stop then
+    return nil
+  end
+  local text = sub(source, at + 1, stop - 1)
+  if find(text, "\\u", 1, true) or find(text, "[\0-\31]") then
+    return nil
+  end
+  local ok, written = raw_pcall(gsub, text, "\\(.)", LETTERS)
+  if ok then
+    return written, stop + 1
+  end
+end
+
 local function read_text(source, at)
+  local plain, after = read_plain(source, at)
+  if plain then
+    return plain, after
+  end
   local parts, n = {}, 1
   at = at + 1
   while true do
@@ -128,8 +168,12 @@ end
 
 -- Put the values from here to the end of their table into it, and return the place after that.
 function fill(source, at, sign, depth, found, ends)
-  local key = 0
+  local key, floats = 0, false
   while true do
+    if at > look then
+      look = at + EVERY
+      kit.strike()
+    end
     if ends == "]" then
       key = key + 1
     else
@@ -159,11 +203,25 @@ function fill(source, at, sign, depth, found, ends)
         goto continue
       end
     elseif sign ~= "{" and sign ~= "[" then
+      if floats then -- where one was, there are more
+        local written, stop, place, letter = match(source, FLOAT, at)
+        if (stop == "," or stop == ends) and not find(written, "^%-?0%d") then
+          local value = tonumber(written)
+          if value - value == 0 then
+            found[key], at, sign = value, place, letter
+            if stop == ends then
+              return at
+            end
+            goto continue
+          end
+        end
+      end
       local digits, rest, stop, place, letter = match(source, NUMBER, at)
       if stop == "," or stop == ends then
         local is_whole = rest == "" and sign ~= "0" and sign ~= "-"
         local value = is_whole and tonumber(digits) or number(digits, rest)
         if value and value - value == 0 then
+          floats = not is_whole
           found[key], at, sign = value, place, letter
           if stop == ends then
             return at
@@ -191,7 +249,8 @@ local function decode(source, around)
     error(format("not valid UTF-8 (byte %d)", bad), 0)
   end
   local at, sign = match(source, NEXT)
-  local value, after = read(source, at, sign, -(around or 0))
+  look = at + EVERY
+  local value, after = unwatched(read, source, at, sign, -(around or 0))
   local rest = match(source, NEXT, after)
   if rest <= #source then
     fail(source, rest, "the end")

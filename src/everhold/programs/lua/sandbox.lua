@@ -20,6 +20,7 @@ local clock, concat, pack, unpack, utf8_len = os.clock, table.concat, table.pack
 local format, gsub, find, rep = string.format, string.gsub, string.find, string.rep
 local tointeger, math_type = math.tointeger, math.type
 local resume, yield, collect = coroutine.resume, coroutine.yield, collectgarbage
+local create, status, sethook = coroutine.create, coroutine.status, debug.sethook
 local metatable_of, unprotected = debug.getmetatable, debug.setmetatable
 
 local EVERY = 4000 -- instructions between two checks of the clock
@@ -136,6 +137,23 @@ local function maker(name, native)
   return function(...)
     return made(name, native, ...)
   end
+end
+
+-- Call a function of our own that calls none of the program, without the hook, which takes a third of the time. It looks
+-- at the time itself. It runs in a coroutine, so that the hook of the program's own stays what it is, whatever happens.
+
+local helper
+
+local function serve(f, ...)
+  return serve(yield(f(...)))
+end
+
+local function unwatched(...)
+  if not helper or status(helper) ~= "suspended" then
+    helper = create(serve)
+    sethook(helper)
+  end
+  return settled(resume(helper, ...))
 end
 
 local function expected(position, name, wanted, value)
@@ -361,8 +379,9 @@ kit = {
   mark = MARK, least = LEAST, step = step, rawset = rawset, move = table.move, raw_next = raw_next,
   raw_pcall = raw_pcall, raw_tostring = raw_tostring, raw_load = raw_load,
   gsub = maker("gsub", gsub), concat = maker("concat", concat), format = format, sort = table.sort, unpack = unpack,
-  insert = table.insert, remove = table.remove, close = coroutine.close, status = coroutine.status,
-  create = coroutine.create, resume = resume, running = coroutine.running, yield = yield, sethook = debug.sethook,
+  insert = table.insert, remove = table.remove, close = coroutine.close, status = status, rep = rep,
+  create = create, resume = resume, running = coroutine.running, yield = yield, sethook = sethook,
+  unwatched = unwatched,
   traceback = debug.traceback, metatable_of = metatable_of, setmetatable = raw_setmetatable, date = os.date,
   randomseed = math.randomseed, part = part, checked = checked, caught = caught, passed = passed, expected = expected,
   acts = acts, request = request, alc = alc, found_in = found_in, every = EVERY, strike = strike, words = words,
