@@ -12,7 +12,7 @@ import click
 
 from everhold.cli.app import SubcommandGroup
 from everhold.cli.candidates import complete_folders
-from everhold.cli.context import at_terminal, confirm, load_settings
+from everhold.cli.context import at_terminal, confirm, load_settings, open_command_runtime
 from everhold.cli.options import json_option, make_usage_error, parse_pairs
 from everhold.cli.output import format_count, print_json, print_table, strip_controls
 from everhold.errors import NotAllowed, UnknownProgram
@@ -476,6 +476,7 @@ def install_pkg(
         accept=accept,
     )
     here = list(dict.fromkeys([*told["installed"], *told.get("updated", [])]))
+    _copy_cards(told.get("cards_installed", []))
     if not as_json:
         _print_installed(told)
     told["trusted"] = _trust_installed(here, trust, may_ask=not as_json)
@@ -485,6 +486,15 @@ def install_pkg(
         click.echo(
             "Untrusted packages run in a process of their own; see: everhold pkg trust --help"
         )
+
+
+def _copy_cards(card_ids: list[str]) -> None:
+    """Copy the cards that packages have brought to the sinks of ALC_CARD_SINKS."""
+    from everhold.packages.lua.paths import read_card_sinks
+
+    if card_ids and read_card_sinks()[0]:
+        with open_command_runtime(None, creates=True) as opened:
+            opened.runtime.cards.copy_installed(card_ids)
 
 
 def _confirm_size(size: int, limit: int) -> bool:
@@ -508,6 +518,7 @@ def _print_installed(told: dict[str, Any]) -> None:
         "skipped_symlinks": "skipped, because they are links",
         "left_out": "left out, because they point outside the package",
         "cards_installed": "cards",
+        "cards_failures": "cards that cannot be read",
         "scenarios_installed": "scenarios",
     }
     before = told.get("replaced", [])  # a single package is listed as installed in both cases

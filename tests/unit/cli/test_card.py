@@ -97,6 +97,19 @@ def test_a_backfill(cli: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert cli("card", "backfill", sink, "--json").json["pushed"] == [CAREFUL, TWICE]
 
 
+def test_cards_of_an_installed_package_are_copied_too(
+    cli: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALC_CARD_SINKS", f"file://{tmp_path / 'sink'}")
+    package = tmp_path / "brings"
+    (package / "cards").mkdir(parents=True)
+    (package / "init.lua").write_text("return {}")
+    (package / "cards" / "b1.toml").write_text('schema_version = "card/v0"\n')
+    assert "cards: b1\n" in cli("pkg", "install", str(package)).out
+    assert (tmp_path / "sink" / "brings" / "b1.toml").is_file()
+    assert cli("card", "show", "b1", "--json").json["pkg"] == {"name": "brings"}
+
+
 @pytest.mark.parametrize(
     ("typed", "code", "hint"),
     [

@@ -25,7 +25,6 @@ Links use a folder in place, as a package:
 from __future__ import annotations
 
 import shutil
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +32,7 @@ from typing import Any, Final
 
 from everhold.errors import BadPackage, BadPackageFile
 from everhold.packages.lua import scaffold
+from everhold.packages.lua.card_files import UNREADABLE, read_card
 from everhold.packages.lua.fetch import (
     INSTALLED_SOURCE,
     FetchedFolder,
@@ -58,10 +58,11 @@ from everhold.programs.lua.search_path import INIT_FILE
 
 def import_bundle(folder: Path, packages: dict[str, Path], to: AlcHome) -> dict[str, Any]:
     """Copy cards and scenarios to the home; returns them as keys of an installation's result."""
+    problems: list[str] = []
     cards = [
         card
         for name, place in packages.items()
-        for card in _cards(place / "cards", to.cards / name)
+        for card in _cards(place / "cards", to.cards / name, problems)
     ]
     scenarios = []
     failures = []
@@ -76,6 +77,7 @@ def import_bundle(folder: Path, packages: dict[str, Path], to: AlcHome) -> dict[
             failures.append(f"{file.name}: {error.strerror}")
     copied = {
         "cards_installed": cards,
+        "cards_failures": problems,
         "scenarios_installed": scenarios,
         "scenarios_failures": failures,
     }
@@ -88,9 +90,15 @@ def list_bundle_folders(folder: Path) -> list[Path]:
     return [scenarios] if scenarios.is_dir() and not scenarios.is_symlink() else []
 
 
-def _cards(source: Path, target: Path) -> Iterator[str]:
+def _cards(source: Path, target: Path, problems: list[str]) -> Iterator[str]:
+    """Copy the cards of a package that are not in the home yet; yields their ids."""
     for file in _files(source, "*.toml"):
-        if (target / file.name).exists() or not _is_card(file):
+        if (target / file.name).exists() or file.name.startswith("_"):
+            continue
+        try:
+            read_card(file)
+        except UNREADABLE as error:
+            problems.append(f"{file.parent.parent.name}/{file.stem}: {error}")
             continue
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         samples = file.with_suffix(".samples.jsonl")
@@ -98,16 +106,6 @@ def _cards(source: Path, target: Path) -> Iterator[str]:
             shutil.copyfile(samples, target / samples.name)
         shutil.copyfile(file, target / file.name)
         yield file.stem
-
-
-def _is_card(file: Path) -> bool:
-    """Whether a file is a card and not a file of aliases."""
-    try:
-        return not file.name.startswith("_") and isinstance(
-            tomllib.loads(file.read_text("utf-8")), dict
-        )
-    except (ValueError, OSError):
-        return False
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:

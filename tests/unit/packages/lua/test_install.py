@@ -150,6 +150,7 @@ def test_a_collection_brings_all_its_packages(several: Path, home: AlcHome, nowh
         "skipped": [],
         "skipped_symlinks": [],
         "cards_installed": ["c1"],
+        "cards_failures": ["one/odd: Invalid statement (at line 1, column 1)"],
         "scenarios_installed": ["easy"],
         "scenarios_failures": [],
     }
