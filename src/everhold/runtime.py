@@ -97,7 +97,7 @@ from everhold.packages.program_hosts import ProgramHosts
 from everhold.packages.settings import Settings, prepare_data_folder, read_lua_options, settings
 from everhold.ports.answerer import WAIT, check_on_unavailable
 from everhold.ports.attachment import Attachment
-from everhold.ports.program import LOCAL, Call, Clock
+from everhold.ports.program import LOCAL, Call, Clock, read_program_variables
 from everhold.ports.program_identity import list_filter_programs
 from everhold.ports.store import SessionFilter, Store
 from everhold.ports.tool_services import (
@@ -866,6 +866,7 @@ class Runtime:
             python=f"{sys.version_info[0]}.{sys.version_info[1]}",
             everhold=get_everhold_version(),
             llm=self._llm,
+            variables=read_program_variables(),
         )
 
     async def _after(self, session_id: str, status: Status, wait: float | None) -> Status:

@@ -89,12 +89,12 @@ def test_every_command_takes_json_and_database_if_it_reads_one() -> None:
     for name, command in commands():
         parts = (
             list(command.commands.values())
-            if name == "pkg" and isinstance(command, click.Group)
+            if name in ("hub", "pkg") and isinstance(command, click.Group)
             else [command]
         )
         wanted = (
             {"as_json"}
-            if name in ("completion", "demo", "init", "pkg")
+            if name in ("completion", "demo", "hub", "init", "pkg")
             else {"as_json", "database"}
         )
         for part in parts if name != "mcp" else ():

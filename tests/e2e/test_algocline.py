@@ -140,6 +140,7 @@ ALL = (
         f"pkg_{name}"
         for name in ("link", "unlink", "list", "install", "remove", "repair", "doctor", "scaffold")
     ),
+    *(f"hub_{name}" for name in ("search", "info", "reindex", "gendoc", "dist")),
 )
 #: tests/e2e/test_algocline_cards.py calls these.
 CARDS = tuple(
@@ -152,7 +153,7 @@ CARDS = tuple(
 
 
 def test_the_server_says_what_it_has(house):
-    """Thirty tools with their hints, two resources, seven templates, and a list of no prompts."""
+    """The tools with their hints, two resources, seven templates, and a list of no prompts."""
     wire = house.serve()
     assert wire.hello["capabilities"].keys() >= {"tools", "resources"}
     assert wire.ask("prompts/list")["result"]["prompts"] == []

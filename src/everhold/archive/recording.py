@@ -59,6 +59,7 @@ class Recording(msgspec.Struct):
             created_at=birth.created_at,
             seeds=birth.seeds,
             budget=birth.budget,
+            variables=birth.variables,
         )
         return cls(plain, [_strip_delivery(delivery) for delivery in record.deliveries])
 

@@ -67,6 +67,7 @@ GROUPS: Final = {
         "db": "db",
         "pkg": "pkg",
         "card": "card",
+        "hub": "hub",
         "completion": "completion",
     },
 }
@@ -112,6 +113,7 @@ HELP: Final = {
     "db": "Maintain the database: path, verify, gc, vacuum, migrate, copy.",
     "pkg": "Install, link, list, repair and trust packages of programs.",
     "card": "List, search, name and install cards, the records of runs.",
+    "hub": "Search for packages, and publish your own.",
     "completion": "Print a script for shell completion: bash, zsh or fish.",
 }
 #: Hints for the command line, in place of those for Python. `{session}` is what was typed.

@@ -122,6 +122,8 @@ class Birth(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     forked_by: dict[str, JSON] | None = None  # who forked it
     # who answers questions to models: `WORKERS` or `OUTSIDE`; empty in sessions of older databases
     llm: str = ""
+    # environment variables that its Lua programs may read, as they were when it started
+    variables: dict[str, str] = {}
     format: int = FORMAT
 
 

@@ -71,6 +71,7 @@ def make_child_birth(
         parent_query=query.q,
         wakes=wakes,
         llm=parent.llm,
+        variables=parent.variables,
     )
     return birth, Head(0, 1, SessionState.RUNNING, -1, 0, None, at, Metrics())
 

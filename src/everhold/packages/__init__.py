@@ -1,4 +1,5 @@
-"""Lua packages: the verbs of `everhold pkg` as functions, which return what `--json` prints.
+"""Lua packages: the verbs of `everhold pkg` and `everhold hub` as functions, which return what
+`--json` prints.
 
 They raise errors of `everhold.errors`, and block. Names are loaded when they are first used.
 """
@@ -10,6 +11,11 @@ from typing import TYPE_CHECKING
 from everhold.lazy_exports import make_lazy_exports
 
 if TYPE_CHECKING:
+    from everhold.packages.hub.index import hub_reindex as hub_reindex
+    from everhold.packages.hub.publish import hub_dist as hub_dist
+    from everhold.packages.hub.publish import hub_gendoc as hub_gendoc
+    from everhold.packages.hub.search import hub_info as hub_info
+    from everhold.packages.hub.search import hub_search as hub_search
     from everhold.packages.lua.doctor import doctor as doctor
     from everhold.packages.lua.doctor import repair as repair
     from everhold.packages.lua.install import install as install
@@ -24,6 +30,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "doctor": "packages.lua.doctor",
+    "hub_dist": "packages.hub.publish",
+    "hub_gendoc": "packages.hub.publish",
+    "hub_info": "packages.hub.search",
+    "hub_reindex": "packages.hub.index",
+    "hub_search": "packages.hub.search",
     "init": "packages.lua.scaffold",
     "install": "packages.lua.install",
     "link": "packages.lua.install",

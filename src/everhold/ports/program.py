@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import linecache
+import os
 import sys
 import threading
 import typing
@@ -60,6 +61,16 @@ INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
 
 #: In the reference of a program that is defined inside a function.
 LOCAL: Final = "<locals>"
+#: The environment variable that Lua programs can read: 1 makes packages check values. A session
+#: records it when it starts, so that a replay, also on another machine, sees the same.
+SHAPE_CHECK: Final = "ALC_SHAPE_CHECK"
+
+
+def read_program_variables() -> dict[str, str]:
+    """What a new session records of the environment."""
+    value = os.environ.get(SHAPE_CHECK, "")
+    return {SHAPE_CHECK: value} if value and value.isascii() else {}
+
 
 _told: Final = threading.Event()
 

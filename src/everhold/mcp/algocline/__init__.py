@@ -3,6 +3,7 @@
     server         tools and resources of one server
     session_tools  the tools for sessions and logs
     package_tools  the tools for packages
+    hub_tools      the tools for the hub
     alc_wire       declarations of tools, statuses, snapshots and refusals, as algocline has them
     query_ids      algocline's query ids, and the queries they mean
     transcripts    transcripts in files, notes, and totals

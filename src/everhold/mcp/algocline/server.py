@@ -17,6 +17,7 @@ from everhold.mcp.algocline.alc_wire import (
     parse_alc_arguments,
 )
 from everhold.mcp.algocline.card_tools import CARD_TOOLS, is_card_verb, run_card_verb
+from everhold.mcp.algocline.hub_tools import HUB_TOOLS
 from everhold.mcp.algocline.package_tools import PACKAGE_TOOLS, is_package_verb, run_package_verb
 from everhold.mcp.algocline.session_tools import SESSION_TOOLS, AlcToolHandlers, ReportedSteps
 from everhold.mcp.protocol import (
@@ -45,11 +46,13 @@ INSTRUCTIONS: Final = (
     " alc_pkg_scaffold manage packages. alc_card_list, alc_card_find, alc_card_get,"
     " alc_card_get_by_alias, alc_card_samples, alc_card_lineage and alc_card_alias_list read cards,"
     " the immutable records of runs; alc_card_append and alc_card_alias_set annotate them;"
-    " alc_card_install and alc_card_sink_backfill copy them. alc_init, alc_update and alc_migrate"
+    " alc_card_install and alc_card_sink_backfill copy them. alc_hub_search and alc_hub_info find"
+    " packages of others; alc_hub_reindex, alc_hub_gendoc and alc_hub_dist publish your own."
+    " alc_init, alc_update and alc_migrate"
     " manage a project's alc.toml and alc.lock. alc_info shows where everything is."
 )
 
-TOOLS: Final = (*SESSION_TOOLS, *PACKAGE_TOOLS, *CARD_TOOLS)
+TOOLS: Final = (*SESSION_TOOLS, *PACKAGE_TOOLS, *CARD_TOOLS, *HUB_TOOLS)
 BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from everhold.errors import BadPackage, BadPackageFile
+from everhold.errors import BadPackage, BadPackageFile, StoreBusy
 from everhold.packages.lua import scaffold
 from everhold.packages.lua.card_files import UNREADABLE, read_card
 from everhold.packages.lua.fetch import (
@@ -165,6 +165,13 @@ def install(
                 offer.folder, {package: packages[package] for package in done.here}, to
             )
     report |= scaffold.write_stubs(to)
+    if isinstance(offer.source, GitSource):
+        from everhold.packages.hub.sources import register_source
+
+        try:
+            register_source(to, offer.source.url, "pkg_install")
+        except (BadPackageFile, StoreBusy) as error:  # the packages are installed anyway
+            report["storage_warnings"] = [str(error)]
     if into is not None and (warnings := _add_to_project(into, done.here)):
         report["project_files_warnings"] = warnings
     return report

@@ -16,7 +16,12 @@ import msgspec
 
 MAX_META_CHARS: Final = 200_000  # bytes of a file that are read
 
-_BEGIN: Final = re.compile(r"\bmeta\s*=\s*\{")
+#: The begin of a table `meta`. Comments and strings match first, so that one in them is not found.
+_BEGIN: Final = re.compile(
+    r"""--\[(=*)\[.*?(?:\]\1\]|\Z)|--[^\n]*|\[\[.*?(?:\]\]|\Z)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?"""
+    r"""|(?P<begin>\bmeta\s*=\s*\{)""",
+    re.DOTALL,
+)
 #: A string or comment without an end matches to the end of the text, so that the scan stays linear.
 _TOKEN: Final = re.compile(
     r"""--\[\[.*?(?:\]\]|\Z)|--[^\n]*|\[\[(?P<long>.*?)(?:\]\]|\Z)|"(?P<double>(?:\\.|[^"\\\n])*)"?|'(?P<single>(?:\\.|[^'\\\n])*)'?"""
@@ -67,28 +72,54 @@ def _read_start(path: Path) -> str:
         return ""
 
 
+def read_docstring(path: Path) -> str:
+    """The lines of the `---` comment at the top of a main file."""
+    lines: list[str] = []
+    for line in _read_start(path).removeprefix("\ufeff").splitlines():
+        words = line.strip()
+        if words.startswith("---"):
+            lines.append(words[3:].strip())
+        elif words and not (words.startswith("#!") and not lines):
+            break
+    return "\n".join(lines).strip("\n")
+
+
 def _find_fields(text: str) -> dict[str, str]:
-    begin = _BEGIN.search(text)
-    return dict(_string_fields(text[begin.end() :])) if begin else {}
+    """The fields of the first table `meta` that has a name, else of the first one."""
+    first: dict[str, str] = {}
+    at = 0
+    while (begin := _BEGIN.search(text, at)) is not None:
+        at = begin.end()
+        if begin["begin"] is None:
+            continue
+        found, at = _read_table(text, at)
+        if found.get("name"):
+            return found
+        first = first or found
+    return first
 
 
-def _string_fields(text: str) -> Iterator[tuple[str, str]]:
-    """The string fields of a table, up to its end. Tables inside it are skipped."""
+def _read_table(text: str, start: int) -> tuple[dict[str, str], int]:
+    """The string fields of a table that begins here, and the place after it. Tables inside it are
+    skipped.
+    """
+    found: dict[str, str] = {}
     depth = 1
     words = list[tuple[str, str]]()
-    for token in _TOKEN.finditer(text):
+    for token in _TOKEN.finditer(text, start):
         kind, value = _classify(token)
         if kind == "sign" and value in "{([":
             depth += 1
         elif kind == "sign" and value in "})]":
             depth -= 1
         if depth == 0 or (depth == 1 and kind == "sign" and value in ",;"):
-            yield from _string_field(words)
+            found.update(_string_field(words))
             words = []
         elif depth >= 1 and kind:
             words.append((kind, value))
         if depth == 0:
-            return
+            return found, token.end()
+    return found, len(text)
 
 
 def _string_field(words: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:

@@ -8,8 +8,9 @@
     ALC_LOG_LEVEL             off: no transcripts
     ALC_PROMPT_PREVIEW_CHARS  characters of a prompt in a preview; default: 200
     ALC_CARD_SINKS            folders that get a copy of every card, as file:// addresses separated by `|`
+    ALC_SHAPE_CHECK           1: packages check what they take and return; recorded when a session starts
 
-`UNHEEDED_VARIABLES` lists variables that have no effect here. This module creates and writes nothing.
+This module creates and writes nothing.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -29,11 +30,6 @@ from everhold.packages import settings
 DEFAULT_HOME: Final = Path("~/.algocline")
 DEFAULT_PREVIEW_CHARS: Final = 200
 PROJECT_FILE: Final = "alc.toml"
-
-#: Variables that have no effect here, each with the reason.
-UNHEEDED_VARIABLES: Final = {
-    "ALC_SHAPE_CHECK": "programs read no environment variables, so that replays do not differ",
-}
 
 _BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|\0")
 
@@ -98,13 +94,8 @@ def read_packages_path(env: Env | None = None) -> tuple[Path, ...]:
 
 
 def list_unheeded_variables(env: Env | None = None) -> list[str]:
-    """One sentence for each variable, or part of one, that is set and has no effect here."""
-    unheeded = [
-        f"{name} has no effect here: {reason}"
-        for name, reason in UNHEEDED_VARIABLES.items()
-        if _of(env).get(name)
-    ]
-    return unheeded + [f"ALC_CARD_SINKS: {problem}" for problem in read_card_sinks(env)[1]]
+    """One sentence for each part of a variable that is set and has no effect here."""
+    return [f"ALC_CARD_SINKS: {problem}" for problem in read_card_sinks(env)[1]]
 
 
 def read_card_sinks(env: Env | None = None) -> tuple[dict[str, Path], list[str]]:

@@ -1,6 +1,7 @@
 """Creates new packages and projects, and the types of `alc` for Lua editors.
 
-A new package has an init.lua that runs, and a test beside it that passes.
+A new package has an init.lua that runs, with a spec of what it takes and returns, and a test beside
+it that passes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,16 @@ from everhold.packages.lua.paths import AlcHome, find_project_root, get_alc_home
 from everhold.packages.lua.project import INSTALL_LOCK_FILE, LOCAL, Project
 from everhold.programs.lua.search_path import INIT_FILE
 
+#: The versions of alc_shapes that a new package declares to work with.
+SHAPES_COMPAT: Final = ">=0.25.0, <0.26"
+
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _MAIN: Final = """--- {title}
+---
+--- Drafts an answer, then improves it.
+
+local S = require("alc_shapes")
+local T = S.T
 
 local M = {{}}
 
@@ -27,6 +36,19 @@ M.meta = {{
   version = "0.1.0",
   description = {description},
   category = {category},
+  alc_shapes_compat = "{compat}",
+}}
+
+-- What run takes and returns; checked if ALC_SHAPE_CHECK is 1, and shown by `everhold hub gendoc`.
+M.spec = {{
+  entries = {{
+    run = {{
+      input = T.shape({{
+        task = T.string:describe("What to answer"),
+      }}),
+      result = T.string:describe("The improved answer"),
+    }},
+  }},
 }}
 
 ---@param ctx table
@@ -36,6 +58,8 @@ function M.run(ctx)
   ctx.result = alc.llm("Improve this answer.\\n\\n" .. draft)
   return ctx
 end
+
+M.run = S.instrument(M, "run")
 
 return M
 """
@@ -76,10 +100,11 @@ def scaffold(
             raise BadPackage(f"{file} already exists", "Nothing was changed.")
     summary = " ".join((description or f"Describe what {name} is for.").split())
     text = _MAIN.format(
-        title=summary,
+        title=f"{name}: {summary}",
         name=_lua(name),
         description=_lua(summary),
         category=_lua(" ".join((category or "general").split())),
+        compat=SHAPES_COMPAT,
     )
     write_atomically(test, _TEST.format(name=name), mode=0o644)
     write_atomically(main, text, mode=0o644)

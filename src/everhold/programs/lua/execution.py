@@ -41,7 +41,7 @@ from everhold.core.query import (
 from everhold.core.session import Birth
 from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.errors import AfterCancel, BudgetExceeded, Overtaken, Spinning, UnknownProgram
-from everhold.ports.program import Call
+from everhold.ports.program import SHAPE_CHECK, Call
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.protocol import LuaLimits, format_memory
 from everhold.programs.lua.search_path import (
@@ -119,6 +119,8 @@ class LuaExecution:
         # the namespace of the program; each child has its own
         self._space = space or make_lua_namespace(get_namespace_name(self._ctx))
         self._budget = birth.budget
+        checks = birth.variables.get(SHAPE_CHECK)
+        self._shape_check = None if checks is None else checks.encode()
         # counts here, for a budget that only the ctx has
         self._own: Metrics | None = None
         if birth.budget is None and "budget" in self._ctx:
@@ -381,6 +383,7 @@ class LuaExecution:
             memory=memory,
             namespace=(space if called is None else called).encode(),
             dice=derive_lua_seed(self._seed, path),
+            shape_check=self._shape_check,
         )
         strand = LuaCoroutine(vm, path, space, memory, fork, name, place)
         self._strands.append(strand)

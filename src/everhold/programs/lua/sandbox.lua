@@ -1,6 +1,6 @@
 -- The environment of a program: Lua 5.4 without system access, the same in every process.
 --
--- A chunk: `local version, namespace, wants_alc, one, other = ...`; turns the globals of a fresh state into a sandbox
+-- A chunk: `local version, namespace, wants_alc, one, other, shape_check = ...`; turns the globals of a fresh state into a sandbox
 -- with random numbers from a seed of two numbers, and returns what the host calls: `go`, and `aside` for rare calls. Each
 -- transition between host and state costs time, so there are few. Rarely used parts are loaded from the host on first
 -- use, because each session has its own state; those chunks get the `kit`.
@@ -12,7 +12,7 @@
 --   5. Our own Lua uses copies of library functions; programs may replace the originals.
 --   6. This file stays in memory as long as the session. Code that only some programs use is in a part.
 
-local version, namespace, wants_alc, one, other = ...
+local version, namespace, wants_alc, one, other, shape_check = ...
 
 local type, error, rawget, rawset, rawequal, select = type, error, rawget, rawset, rawequal, select
 local raw_next, raw_pcall, raw_tostring, raw_load, raw_setmetatable = next, pcall, tostring, load, setmetatable
@@ -385,7 +385,7 @@ kit = {
   traceback = debug.traceback, metatable_of = metatable_of, setmetatable = raw_setmetatable, date = os.date,
   randomseed = math.randomseed, part = part, checked = checked, caught = caught, passed = passed, expected = expected,
   acts = acts, request = request, alc = alc, found_in = found_in, every = EVERY, strike = strike, words = words,
-  tostring = tostring, REQUEST = REQUEST, DONE = DONE, unprotected = unprotected,
+  tostring = tostring, REQUEST = REQUEST, DONE = DONE, unprotected = unprotected, shape_check = shape_check,
 }
 
 -- The remaining globals

@@ -13,7 +13,8 @@ Rules
   3. A package in a folder may be a symbolic link, because the folder's owner made it. Inside a
      package no link may lead out, so a package cannot contain links to other files. With `!` the
      package itself must not be such a link either.
-  4. `evalframe` is a module of everhold itself, unless a root has a package of that name.
+  4. `alc_shapes` and `evalframe` are packages of everhold itself, unless a root has a package of that
+     name.
   5. Files are read again when they have changed, in a live run and on replay: the file on disk is
      the program, as for Python. Programs see names relative to the root, never absolute paths.
 """
@@ -175,8 +176,9 @@ _MAX_CACHED_SOURCES = 256
 _MAX_CACHED_SOURCE_BYTES = 64 * 2**10
 _sources: dict[tuple[str, str], tuple[FileFingerprint, LuaSource]] = {}
 
-#: Modules that come with everhold, and the name of the root that holds scenarios.
-_OWN_MODULES: Final = "evalframe"
+#: Packages that come with everhold, in folders beside this file.
+OWN_PACKAGES: Final = frozenset({"alc_shapes", "evalframe"})
+#: The name of the root that holds scenarios.
 SCENARIOS_ROOT: Final = "scenarios"
 
 _MODULE_NAME: Final = re.compile(r"[A-Za-z0-9_-]+([./][A-Za-z0-9_-]+)*")
@@ -210,14 +212,17 @@ def find_lua_module(
                 return load_lua_source(place.file, place.title)
         if root.ends(name):
             return None
-    return _find_own_module(name)
+    return _find_own_module(name, roots)
 
 
-def _find_own_module(name: str) -> LuaSource | None:
-    if name.partition(".")[0] != _OWN_MODULES:
+def _find_own_module(name: str, roots: tuple[str, ...]) -> LuaSource | None:
+    """A module of everhold itself; a package of the roots replaces all of it."""
+    first = name.partition(".")[0]
+    if first not in OWN_PACKAGES or any(
+        place.file.is_file() for root in map(SearchRoot.of, roots) for place in root.places(first)
+    ):
         return None
-    root = SearchRoot(Path(__file__).parent / _OWN_MODULES, _OWN_MODULES)
-    for place in root.places(name):
+    for place in SearchRoot(Path(__file__).parent / first, first).places(name):
         if place.file.is_file():
             return load_lua_source(place.file, place.title)
     return None

@@ -71,8 +71,9 @@ function os.difftime(later, earlier)
   return (later - (earlier or 0)) + 0.0
 end
 
-function os.getenv()
-  return nil
+-- One variable, recorded when the session began; a program on another machine must see the same.
+function os.getenv(name)
+  return name == "ALC_SHAPE_CHECK" and kit.shape_check or nil
 end
 
 -- Random numbers

@@ -85,7 +85,10 @@ return table.unpack(out)
 
 
 class LuaVm:
-    """A sandboxed state: `go` with a `make_vm_opening`, then with answers until it is done."""
+    """A sandboxed state: `go` with a `make_vm_opening`, then with answers until it is done.
+
+    `shape_check` is the value of ALC_SHAPE_CHECK, the only variable that its program can read.
+    """
 
     __slots__ = ("_aside", "_go", "_memory", "_raised", "_runtime")
 
@@ -96,12 +99,13 @@ class LuaVm:
         namespace: bytes = b"default",
         dice: tuple[int, int] = (0, 0),
         alc: bool = True,
+        shape_check: bytes | None = None,
     ) -> None:
         self._runtime = create_lua_state(memory)
         self._memory = memory
         self._raised = False
         self._go, self._aside = self._runtime.execute(
-            _code("sandbox"), _version(), namespace, alc, *dice, mode=b"b"
+            _code("sandbox"), _version(), namespace, alc, *dice, shape_check, mode=b"b"
         )
 
     def go(self, now: float | None, allowed: float, *given: Any) -> tuple[Any, ...]:

@@ -48,6 +48,7 @@ def test_any_words_describe_it(tmp_path: Path, words: str) -> None:
         "version": "0.1.0",
         "description": " ".join(words.split()),
         "category": " ".join(words.split()),
+        "alc_shapes_compat": ">=0.25.0, <0.26",
     }
 
 

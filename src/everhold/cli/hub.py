@@ -1,0 +1,325 @@
+"""`everhold hub`: finds packages that others publish, and publishes one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from everhold.cli.app import SubcommandGroup
+from everhold.cli.candidates import complete_files, complete_folders
+from everhold.cli.options import json_option, parse_pairs
+from everhold.cli.output import (
+    format_count,
+    print_json,
+    print_table,
+    show_progress,
+    strip_controls,
+)
+
+INDEX_FILE: Final = "hub_index.json"
+
+offline_option = click.option(
+    "--offline",
+    is_flag=True,
+    help="Fetch nothing: use installed packages and indexes that were fetched before.",
+)
+source_argument = click.argument("folder", shell_complete=complete_folders)
+out_option = click.option(
+    "--out",
+    "out_dir",
+    metavar="FOLDER",
+    shell_complete=complete_folders,
+    help="Where to write the documents. Default: docs/ in FOLDER.",
+)
+projection_option = click.option(
+    "--projection",
+    "projections",
+    multiple=True,
+    metavar="NAME",
+    help="Also make this: hub, context7, devin, luacats, lint or lint_only. May be repeated.",
+)
+config_option = click.option(
+    "--config",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="A TOML file with [context7] and [devin]. Default: alc.toml of the project.",
+)
+
+
+@click.group("hub", cls=SubcommandGroup)
+def hub_() -> None:
+    """Search for packages, and publish your own.
+
+    A search fetches indexes of packages from the network; the other commands never do.
+    """
+
+
+@hub_.command("search")
+@click.argument("query", required=False)
+@click.option("--category", metavar="TEXT", help="Only packages of this category.")
+@click.option("--installed", is_flag=True, help="Only installed packages.")
+@click.option("--limit", default=50, show_default=True, metavar="N", help="How many; 0: all.")
+@click.option(
+    "--sort",
+    default="-installed,name",
+    show_default=True,
+    metavar="KEYS",
+    help="Sort by these keys; a - before a key reverses it.",
+)
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Only packages with exactly this value. May be repeated.",
+)
+@click.option(
+    "--field",
+    "fields",
+    multiple=True,
+    metavar="KEY",
+    help="With --json: only these keys. May be repeated.",
+)
+@click.option("--full", is_flag=True, help="With --json: all keys.")
+@offline_option
+@json_option
+def search_hub(
+    query: str | None,
+    category: str | None,
+    installed: bool,
+    limit: int,
+    sort: str,
+    filters: tuple[str, ...],
+    fields: tuple[str, ...],
+    full: bool,
+    offline: bool,
+    as_json: bool,
+) -> None:
+    """Search packages by name, description, category and docstring."""
+    from everhold.packages.hub.search import hub_search
+
+    with show_progress("fetching indexes", quiet=as_json) as progress:
+        told = hub_search(
+            query,
+            category=category,
+            installed_only=installed,
+            limit=limit,
+            sort=sort,
+            filter={
+                key: {"true": True, "false": False}.get(text, text)
+                for key, text in parse_pairs(filters, "--filter").items()
+            },
+            fields=list(fields) or None,
+            verbose="full" if full or not as_json else "summary",
+            offline=offline,
+            progress=progress,
+        )
+    if as_json:
+        return print_json(told)
+    _print_found(told, query)
+
+
+def _print_found(told: dict[str, Any], query: str | None) -> None:
+    rows = [
+        (
+            row["name"],
+            row["version"] or "",
+            row["category"] or "",
+            "yes" if row["installed"] else "",
+            row["description"] or "",
+        )
+        for row in told["results"]
+    ]
+    _print_warnings(told)
+    if rows:
+        columns = ("name", "version", "category", "installed", "description")
+        print_table(columns, rows, wide=("description",))
+    elif query:
+        click.echo(f"no package matches {query!r}")
+    else:
+        click.echo("no packages")
+    if told["total"] > len(rows):
+        click.secho(f"{len(rows)} of {told['total']}; all: --limit 0", dim=True)
+    if any(not row["installed"] for row in told["results"]):
+        click.secho("to see where one is from: everhold hub info NAME", dim=True)
+    click.secho(f"indexes: {', '.join(told['sources']) or 'none'}", dim=True)
+
+
+def _print_warnings(told: dict[str, Any]) -> None:
+    for warning in told.get("warnings", []):
+        click.secho(strip_controls(f"warning: {warning}"), fg="red", err=True)
+
+
+@hub_.command("info")
+@click.argument("name")
+@offline_option
+@json_option
+def show_hub_package(name: str, offline: bool, as_json: bool) -> None:
+    """Show a package, installed or not, with its cards and how to install it."""
+    from everhold.packages.hub.search import hub_info
+
+    with show_progress("fetching indexes", quiet=as_json) as progress:
+        told = hub_info(name, offline=offline, progress=progress)
+    if as_json:
+        return print_json(told)
+    _print_warnings(told)
+    about = told["pkg"]
+    source = about["source"]
+    address = source.get("url") or source.get("path") or ""
+    stats = told["stats"]
+    click.echo(strip_controls(f"{name} {about['version']}".strip()))
+    for label, value in {
+        "description": about["description"],
+        "category": about["category"],
+        "installed": "yes" if about["installed"] else "no",
+        "source": address or source["type"],
+        "cards": str(stats["card_count"]),
+        "evaluations": str(stats["eval_count"]),
+        "best": "" if stats["best_pass_rate"] is None else f"{stats['best_pass_rate']:.0%} passed",
+        "aliases": ", ".join(str(one.get("name", "")) for one in told["aliases"]),
+    }.items():
+        if value:
+            click.echo(strip_controls(f"  {label + ':':<13}{value}"))
+    if not about["installed"]:
+        click.secho(
+            strip_controls(f"to install it: everhold pkg install {address or 'URL_OF_ITS_SOURCE'}"),
+            dim=True,
+        )
+
+
+@hub_.command("reindex")
+@click.argument("folder", required=False, shell_complete=complete_folders)
+@click.option(
+    "--output",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help=f"The file to write. Default: {INDEX_FILE} in FOLDER.",
+)
+@json_option
+def reindex_hub(folder: str | None, output: str | None, as_json: bool) -> None:
+    """Make the index of a folder of packages; nothing is run.
+
+    Without FOLDER, the index of the installed packages; it is written only with --output.
+    """
+    from everhold.packages.hub.index import hub_reindex
+
+    if output is None and folder is not None:
+        output = str(Path(folder) / INDEX_FILE)
+    with show_progress("reading packages", quiet=as_json) as progress:
+        told = hub_reindex(output, folder, progress=progress)
+    if as_json:
+        return print_json(told)
+    _print_index(told)
+
+
+def _print_index(told: dict[str, Any]) -> None:
+    count = format_count(told["package_count"], "package")
+    where = told["output_path"]
+    click.echo(f"{count} in {where}" if where else f"{count}; to write an index: --output FILE")
+    for one in told.get("skipped", []):
+        click.secho(strip_controls(f"skipped: {one['folder']}: {one['reason']}"), dim=True)
+
+
+@hub_.command("gendoc")
+@source_argument
+@out_option
+@projection_option
+@config_option
+@click.option("--strict", is_flag=True, help="Write nothing if a package violates a rule.")
+@json_option
+def gendoc_hub(
+    folder: str,
+    out_dir: str | None,
+    projections: tuple[str, ...],
+    config: str | None,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Write the documents of a folder of packages that has an index."""
+    from everhold.packages.hub.publish import hub_gendoc
+
+    with show_progress("loading packages", quiet=as_json) as progress:
+        told = hub_gendoc(
+            folder,
+            out_dir,
+            projections=projections or None,
+            config_path=config,
+            lint_strict=strict,
+            progress=progress,
+        )
+    if as_json:
+        return print_json(told)
+    _print_documents(told)
+
+
+def _print_documents(told: dict[str, Any]) -> None:
+    for line in [*told["stderr"].splitlines(), *told["stdout"].strip("\n").splitlines()[-1:]]:
+        click.echo(strip_controls(line))
+    for warning in told["warnings"]:
+        click.secho(strip_controls(f"warning: {warning}"), fg="red", err=True)
+    written = told["written"]
+    click.echo(
+        f"{format_count(len(written), 'file')} written to {told['out_dir']}"
+        if written
+        else "no file has changed"
+    )
+
+
+@hub_.command("dist")
+@source_argument
+@click.option(
+    "--output",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help=f"The index. Default: {INDEX_FILE} in FOLDER.",
+)
+@out_option
+@click.option("--preset", metavar="NAME", help="publish, or one of [hub.dist.presets] in alc.toml.")
+@projection_option
+@config_option
+@click.option(
+    "--strict/--no-strict", default=None, help="Write nothing if a package violates a rule."
+)
+@click.option(
+    "--project",
+    metavar="FOLDER",
+    shell_complete=complete_folders,
+    help="The project. Default: the nearest folder with an alc.toml.",
+)
+@json_option
+def dist_hub(
+    folder: str,
+    output: str | None,
+    out_dir: str | None,
+    preset: str | None,
+    projections: tuple[str, ...],
+    config: str | None,
+    strict: bool | None,
+    project: str | None,
+    as_json: bool,
+) -> None:
+    """Write the index and the documents of a folder of packages, all or nothing.
+
+    \b
+    everhold hub dist . --preset publish
+    """
+    from everhold.packages.hub.publish import hub_dist
+
+    with show_progress("loading packages", quiet=as_json) as progress:
+        told = hub_dist(
+            folder,
+            output or str(Path(folder) / INDEX_FILE),
+            out_dir,
+            preset=preset,
+            project=project,
+            projections=projections or None,
+            config_path=config,
+            lint_strict=strict,
+            progress=progress,
+        )
+    if as_json:
+        return print_json(told)
+    _print_index(told["reindex"])
+    _print_documents(told["gendoc"])

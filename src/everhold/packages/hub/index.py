@@ -1,0 +1,265 @@
+"""hub_index.json: the packages of a folder, with their metadata.
+
+    {"schema_version": "hub_index/v0", "updated_at": "2026-01-31T10:00:00Z", "packages": [
+      {"name": …, "version": …, "description": …, "category": …, "docstring": …,
+       "source": {"type": …}, "card_count": 0, "best_card": null}]}
+
+Nothing is run: init.lua is read as text. A folder whose init.lua names no package, such as a
+library, is skipped, and the report says so.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from everhold.errors import BadPackage, BadPackageFile
+from everhold.packages.lua.atomic_file import read_text_file, write_atomically
+from everhold.packages.lua.fetch import UNKNOWN_SOURCE, dump_source, parse_source
+from everhold.packages.lua.folder import is_package
+from everhold.packages.lua.installed import load_installed
+from everhold.packages.lua.meta import read_docstring, read_meta_fields
+from everhold.packages.lua.paths import AlcHome, get_alc_home
+from everhold.programs.lua.search_path import INIT_FILE
+
+INDEX_FILE: Final = "hub_index.json"
+INDEX_SCHEMA: Final = "hub_index/v0"
+#: Bytes of an index that are read.
+MAX_INDEX_BYTES: Final = 32 * 2**20
+
+#: Told how many of how many are done.
+ReportProgress = Callable[[int, int], object]
+
+
+class IndexedPackage(msgspec.Struct, kw_only=True):
+    """One package of an index. `folder` is its folder when the index is made from a folder."""
+
+    name: str
+    version: str | None = None
+    description: str | None = None
+    category: str | None = None
+    docstring: str | None = None
+    source: dict[str, Any] | str | None = None
+    card_count: int = 0
+    best_card: dict[str, Any] | None = None
+
+
+class HubIndex(msgspec.Struct, kw_only=True):
+    schema_version: str
+    updated_at: str = ""
+    packages: list[IndexedPackage] = []
+
+
+class SkippedFolder(msgspec.Struct, frozen=True):
+    folder: str
+    reason: str
+
+
+class BuiltIndex(msgspec.Struct):
+    """An index made from a folder, the folder of each package, and what was skipped."""
+
+    index: HubIndex
+    folders: dict[str, Path]
+    skipped: list[SkippedFolder]
+
+
+def parse_index(text: str | bytes, where: str) -> HubIndex:
+    """An index from its text; raises `BadPackageFile`."""
+    try:
+        index = msgspec.json.decode(text, type=HubIndex)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadPackageFile(where, f"it is not an index of packages: {error}") from None
+    if index.schema_version != INDEX_SCHEMA:
+        raise BadPackageFile(
+            where, f"unsupported schema_version '{index.schema_version}', not '{INDEX_SCHEMA}'"
+        )
+    for one in index.packages:
+        if not one.name:
+            raise BadPackageFile(where, "a package has no name")
+        try:
+            one.source = dump_source(parse_source(one.source or dump_source(UNKNOWN_SOURCE)))
+        except msgspec.ValidationError:
+            one.source = dump_source(UNKNOWN_SOURCE)
+    return index
+
+
+def dump_index(index: HubIndex) -> str:
+    return json.dumps(msgspec.to_builtins(index), indent=2, ensure_ascii=False) + "\n"
+
+
+def build_index(
+    source_dir: Path | None, home: AlcHome, progress: ReportProgress | None = None
+) -> BuiltIndex:
+    """The index of a folder of packages, or of the installed packages, with their sources and
+    cards.
+    """
+    folder = home.packages if source_dir is None else source_dir
+    known = load_installed(home) if source_dir is None else {}
+    built = BuiltIndex(HubIndex(schema_version=INDEX_SCHEMA, updated_at=_now()), {}, [])
+    try:
+        places = sorted(place for place in folder.iterdir() if place.name[0] not in "._")
+    except OSError:
+        places = []  # nothing is installed yet
+    places = [place for place in places if is_package(place)]
+    for count, place in enumerate(places, start=1):
+        _add_package(place, home, known, source_dir is None, built)
+        if progress is not None:
+            progress(count, len(places))
+    built.index.packages.sort(key=lambda one: one.name)
+    return built
+
+
+def _add_package(
+    place: Path, home: AlcHome, known: dict[str, Any], is_installed: bool, built: BuiltIndex
+) -> None:
+    one = read_indexed_package(place)
+    if one is None:
+        built.skipped.append(SkippedFolder(place.name, "its init.lua has no meta with a name"))
+        return
+    if one.name in built.folders:
+        other = built.folders[one.name].name
+        reason = f"the folder {other} has a package of this name, '{one.name}'"
+        built.skipped.append(SkippedFolder(place.name, reason))
+        return
+    if is_installed:
+        entry = known.get(place.name)
+        one.source = dump_source(UNKNOWN_SOURCE if entry is None else entry.source)
+        one.card_count = count_cards(home, one.name)
+        one.best_card = find_best_card(home, one.name)
+    built.index.packages.append(one)
+    built.folders[one.name] = place
+
+
+def read_indexed_package(folder: Path) -> IndexedPackage | None:
+    """The entry of a package, from the text of its init.lua; None if it names no package."""
+    main = folder / INIT_FILE
+    meta = read_meta_fields(main)
+    if not meta.get("name"):
+        return None
+    return IndexedPackage(
+        name=meta["name"],
+        version=meta.get("version") or None,
+        description=meta.get("description") or None,
+        category=meta.get("category") or None,
+        docstring=read_docstring(main) or None,
+        source=dump_source(UNKNOWN_SOURCE),
+    )
+
+
+def hub_reindex(
+    output_path: str | Path | None = None,
+    source_dir: str | Path | None = None,
+    *,
+    progress: ReportProgress | None = None,
+) -> dict[str, Any]:
+    """Make the index of a folder of packages, by default of the installed ones.
+
+    It is written to `output_path`; an existing file is replaced only if it is an index.
+    """
+    source = None if source_dir is None else check_source_dir(source_dir)
+    target = None if output_path is None else check_index_target(output_path)
+    built = build_index(source, get_alc_home(), progress)
+    if target is not None:
+        write_atomically(target, dump_index(built.index), mode=0o644)
+    return report_index(built, output_path, source_dir)
+
+
+def report_index(
+    built: BuiltIndex, output_path: str | Path | None, source_dir: str | Path | None
+) -> dict[str, Any]:
+    report: dict[str, Any] = {
+        "package_count": len(built.index.packages),
+        "updated_at": built.index.updated_at,
+        "output_path": None if output_path is None else str(output_path),
+        "source_dir": None if source_dir is None else str(source_dir),
+    }
+    if built.skipped:
+        report["skipped"] = [msgspec.to_builtins(one) for one in built.skipped]
+    return report
+
+
+def check_source_dir(source_dir: str | Path) -> Path:
+    """The folder; raises `BadPackage` if it is not one, or if it is itself a package."""
+    folder = Path(source_dir).expanduser().absolute()
+    if not folder.is_dir():
+        raise BadPackage(
+            f"source_dir '{source_dir}' is not a directory",
+            "Give the folder that contains the folders of the packages.",
+        )
+    if is_package(folder):
+        raise BadPackage(
+            f"source_dir '{source_dir}' is a package, not a folder of packages",
+            f"Give the folder that contains it: {folder.parent}",
+        )
+    return folder
+
+
+def check_index_target(output_path: str | Path) -> Path:
+    """Where an index is written; raises `BadPackage` if another file is there."""
+    target = Path(output_path).expanduser().absolute()
+    if target.is_dir():
+        raise BadPackage(
+            f"output_path '{output_path}' is a directory",
+            f"Give the file: {Path(output_path) / INDEX_FILE}",
+        )
+    text = read_text_file(target) if target.exists() else None
+    if text is not None and text.strip() and '"hub_index/' not in text:
+        raise BadPackage(
+            f"output_path '{output_path}' already exists and is not an index of packages",
+            "Nothing was changed. Choose another file, or delete this one first.",
+        )
+    return target
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# ---- cards of this machine
+
+
+def list_card_files(home: AlcHome, package: str) -> list[Path]:
+    """The card files of a package; files of aliases are none."""
+    try:
+        return sorted(
+            file for file in (home.cards / package).glob("*.toml") if file.name[0] not in "._"
+        )
+    except OSError:
+        return []
+
+
+def count_cards(home: AlcHome, package: str) -> int:
+    return len(list_card_files(home, package))
+
+
+def find_best_card(home: AlcHome, package: str) -> dict[str, Any] | None:
+    """The card with the highest pass rate, in the form of an index."""
+    best: dict[str, Any] | None = None
+    for file in list_card_files(home, package):
+        try:
+            card = tomllib.loads(file.read_text("utf-8"))
+        except (OSError, ValueError):
+            continue  # the card's own tools report it
+        stats = card.get("stats")
+        rate = stats.get("pass_rate") if isinstance(stats, dict) else None
+        if isinstance(rate, bool) or not isinstance(rate, int | float):
+            continue
+        if best is None or rate > best["pass_rate"]:
+            best = {
+                "card_id": str(card.get("card_id") or file.stem),
+                "model": _text(card.get("model"), "id"),
+                "pass_rate": float(rate),
+                "scenario": _text(card.get("scenario"), "name"),
+            }
+    return best
+
+
+def _text(table: Any, key: str) -> str:
+    value = table.get(key) if isinstance(table, dict) else None
+    return value if isinstance(value, str) else ""

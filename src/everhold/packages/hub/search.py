@@ -1,0 +1,279 @@
+"""Searches the packages of all indexes and those that are installed, and shows one of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from everhold.errors import BadPackage
+from everhold.packages.hub.index import (
+    IndexedPackage,
+    ReportProgress,
+    count_cards,
+    find_best_card,
+    read_indexed_package,
+)
+from everhold.packages.hub.sources import fetch_indexes
+from everhold.packages.lua.fetch import UNKNOWN_SOURCE, dump_source
+from everhold.packages.lua.folder import is_package, is_package_name
+from everhold.packages.lua.installed import InstalledPackage, load_installed
+from everhold.packages.lua.listing import Row, get_everhold_packages, select_rows
+from everhold.packages.lua.paths import AlcHome, get_alc_home
+
+SEARCH_SUMMARY: Final = (
+    "name",
+    "version",
+    "description",
+    "category",
+    "installed",
+    "docstring_matched",
+)
+SEARCH_FULL: Final = (*SEARCH_SUMMARY, "source", "card_count", "best_card", "docstring")
+DEFAULT_LIMIT: Final = 50
+DEFAULT_SORT: Final = "-installed,name"
+
+
+def hub_search(
+    query: str | None = None,
+    *,
+    category: str | None = None,
+    installed_only: bool = False,
+    limit: int | None = DEFAULT_LIMIT,
+    sort: str = DEFAULT_SORT,
+    filter: Any = None,
+    fields: Sequence[str] | None = None,
+    verbose: str | None = None,
+    offline: bool = False,
+    progress: ReportProgress | None = None,
+) -> dict[str, Any]:
+    """The packages whose name, description, category or docstring contains `query`.
+
+    It fetches indexes from the network, unless `offline` is true or they were fetched within the
+    last hour. `total` counts the packages before `limit`.
+    """
+    home = get_alc_home()
+    wanted = {
+        **({"category": category} if category is not None else {}),
+        **({"installed": True} if installed_only else {}),
+        **(filter if isinstance(filter, dict) else {}),
+    }
+    select_rows([], summary=SEARCH_SUMMARY, full=SEARCH_FULL, sort=sort, verbose=verbose)
+    installed = find_installed(home)
+    found = fetch_indexes(home, offline=offline, progress=progress)
+    rows = [
+        row
+        for row in _merge(home, found.packages, installed)
+        if _matches(row, (query or "").strip().lower())
+    ]
+    matching = select_rows(
+        rows,
+        summary=SEARCH_SUMMARY,
+        full=SEARCH_FULL,
+        limit=0,
+        sort=sort,
+        filter=wanted,
+        verbose="full",
+    )
+    report: dict[str, Any] = {
+        "results": select_rows(
+            matching,
+            summary=SEARCH_SUMMARY,
+            full=SEARCH_FULL,
+            limit=limit,
+            sort=sort,
+            fields=fields,
+            verbose=verbose,
+        ),
+        "total": len(matching),
+        "sources": found.addresses,
+    }
+    return report | ({"warnings": found.warnings} if found.warnings else {})
+
+
+def hub_info(
+    pkg: str, *, offline: bool = False, progress: ReportProgress | None = None
+) -> dict[str, Any]:
+    """A package with its cards, their aliases, and counts; raises `BadPackage` if it is unknown."""
+    if not is_package_name(pkg):
+        raise BadPackage(
+            f"Invalid package name: '{pkg}'",
+            "A name begins with a letter, followed by letters, digits, _ and -.",
+        )
+    home = get_alc_home()
+    installed = find_installed(home)
+    found = fetch_indexes(home, offline=offline, progress=progress)
+    rows = {row["name"]: row for row in _merge(home, found.packages, installed)}
+    row = rows.get(pkg)
+    if row is None:
+        raise BadPackage(
+            f"Package '{pkg}' not found in remote indices or locally installed packages",
+            _hint_unknown(pkg, list(rows), found.warnings),
+        )
+    warnings = list(found.warnings)
+    cards = _list_cards(home, pkg, warnings)
+    rates = [card["pass_rate"] for card in cards if "pass_rate" in card]
+    report: dict[str, Any] = {
+        "pkg": {
+            "name": pkg,
+            **{key: row[key] or "" for key in ("version", "description", "category")},
+            "source": row["source"],
+            "installed": row["installed"],
+        },
+        "cards": cards,
+        "aliases": _list_aliases(home, pkg, warnings),
+        "stats": {
+            "card_count": len(cards),
+            "eval_count": _count_evals(home, pkg, warnings),
+            "best_pass_rate": max(rates, default=None),
+        },
+    }
+    return report | ({"warnings": warnings} if warnings else {})
+
+
+def _hint_unknown(pkg: str, names: list[str], warnings: list[str]) -> str:
+    from difflib import get_close_matches
+
+    if close := get_close_matches(pkg, names, 1):
+        return f"Did you mean '{close[0]}'?"
+    if warnings:
+        return f"Not all indexes could be read: {warnings[-1]}"
+    return f"Search for it: everhold hub search {pkg}"
+
+
+# ---- installed packages
+
+
+def find_installed(home: AlcHome) -> dict[str, tuple[Path, InstalledPackage | None]]:
+    """The folder of each installed package, by the name by which programs require it."""
+    known = load_installed(home)
+    found: dict[str, tuple[Path, InstalledPackage | None]] = {
+        name: (home.packages / name, entry) for name, entry in known.items()
+    }
+    for folder in (home.packages, get_everhold_packages()[0]):
+        try:
+            places = sorted(folder.iterdir())
+        except OSError:
+            continue
+        for place in places:
+            if is_package_name(place.name) and is_package(place):
+                found.setdefault(place.name, (place, known.get(place.name)))
+    return {name: one for name, one in found.items() if is_package(one[0])}
+
+
+def _merge(
+    home: AlcHome,
+    indexed: list[IndexedPackage],
+    installed: dict[str, tuple[Path, InstalledPackage | None]],
+) -> Iterator[Row]:
+    """A row for each package: those of the indexes, then those that are only installed."""
+    named = {one.name for one in indexed}
+    for one in indexed:
+        local = installed.get(one.name)
+        if local is not None and not one.docstring:
+            own = read_indexed_package(local[0])
+            one.docstring = own.docstring if own is not None else None
+        cards = count_cards(home, one.name) if local is not None else 0
+        yield _row(one, local is not None) | {"card_count": max(one.card_count, cards)}
+    for name, (folder, entry) in installed.items():
+        if name in named:
+            continue
+        read = read_indexed_package(folder) or IndexedPackage(name=name)
+        read.name = name
+        read.version = read.version or (entry.version if entry is not None else None)
+        read.source = dump_source(UNKNOWN_SOURCE if entry is None else entry.source)
+        read.card_count = count_cards(home, name)
+        read.best_card = find_best_card(home, name)
+        yield _row(read, True)
+
+
+def _row(one: IndexedPackage, is_installed: bool) -> Row:
+    row: Row = msgspec.to_builtins(one)
+    return row | {"installed": is_installed, "docstring": one.docstring or ""}
+
+
+def _matches(row: Row, query: str) -> bool:
+    """Whether a row has the query; notes in it if only the docstring has it."""
+    if not query:
+        return True
+    if any(query in (row[key] or "").lower() for key in ("name", "description", "category")):
+        return True
+    if query in row["docstring"].lower():
+        row["docstring_matched"] = True
+        return True
+    return False
+
+
+# ---- cards and evaluations
+
+
+def _list_cards(home: AlcHome, pkg: str, warnings: list[str]) -> list[Row]:
+    """Summaries of the package's cards, newest first."""
+    import tomllib
+
+    from everhold.packages.hub.index import list_card_files
+
+    found: list[Row] = []
+    for file in list_card_files(home, pkg):
+        try:
+            card = tomllib.loads(file.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            warnings.append(f"card {file} cannot be read: {error}")
+            continue
+        row: Row = {"card_id": str(card.get("card_id") or file.stem), "pkg": pkg}
+        values = {
+            "created_at": card.get("created_at"),
+            "model": _get(card, "model", "id"),
+            "scenario": _get(card, "scenario", "name"),
+            "pass_rate": _get(card, "stats", "pass_rate"),
+        }
+        row |= {key: value for key, value in values.items() if isinstance(value, str)}
+        rate = values["pass_rate"]
+        if isinstance(rate, int | float) and not isinstance(rate, bool):
+            row["pass_rate"] = float(rate)
+        found.append(row)
+    found.sort(key=lambda row: (row.get("created_at", ""), row["card_id"]), reverse=True)
+    return found
+
+
+def _get(card: dict[str, Any], table: str, key: str) -> Any:
+    part = card.get(table)
+    return part.get(key) if isinstance(part, dict) else None
+
+
+def _list_aliases(home: AlcHome, pkg: str, warnings: list[str]) -> list[Row]:
+    import tomllib
+
+    file = home.cards / "_aliases.toml"
+    try:
+        aliases = tomllib.loads(file.read_text("utf-8")).get("alias", [])
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        warnings.append(f"aliases of cards in {file} cannot be read: {error}")
+        return []
+    return [one for one in aliases if isinstance(one, dict) and one.get("pkg") == pkg]
+
+
+def _count_evals(home: AlcHome, pkg: str, warnings: list[str]) -> int:
+    """How many evaluations of this package are in the home, by their .meta.json, else whole."""
+    count = 0
+    try:
+        files = {file.name: file for file in sorted(home.evals.glob("*.json"))}
+    except OSError:
+        return 0
+    for name, file in files.items():
+        if name.startswith("compare_"):
+            continue
+        if not name.endswith(".meta.json") and f"{name[:-5]}.meta.json" in files:
+            continue
+        try:
+            read = json.loads(file.read_text("utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            warnings.append(f"evaluation {file} cannot be read: {error}")
+            continue
+        count += isinstance(read, dict) and read.get("strategy") == pkg
+    return count

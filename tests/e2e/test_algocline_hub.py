@@ -1,0 +1,123 @@
+"""The tools of the hub through a real server: a collection is published, found and installed."""
+
+import json
+
+import pytest
+
+from tests.e2e.algocline_harness import House
+
+PACKAGE = """--- {name}: counts
+---
+--- Counts to three.
+
+local S = require("alc_shapes")
+local T = S.T
+local M = {{ meta = {{
+  name = "{name}", version = "0.3.0", description = "Counts {name}", category = "counting",
+  alc_shapes_compat = ">=0.25.0, <0.26",
+}} }}
+M.spec = {{ entries = {{ run = {{ input = T.shape({{ task = T.string }}), result = T.number }} }} }}
+function M.run(ctx) ctx.result = alc.llm(ctx.task) return ctx end
+M.run = S.instrument(M, "run")
+return M
+"""
+
+
+@pytest.fixture
+def house(tmp_path):
+    house = House(tmp_path)
+    for name in ("cats", "dogs"):
+        (tmp_path / "shop" / name).mkdir(parents=True)
+        (tmp_path / "shop" / name / "init.lua").write_text(PACKAGE.format(name=name))
+    (house.home / "config.toml").write_text(
+        f'[hub]\nbuiltin_sources = false\ncollection_url = "file://{tmp_path}/shop/hub_index.json"\n'
+    )
+    yield house
+    house.close()
+
+
+def test_a_collection_is_published_found_and_installed(house):
+    shop = house.base / "shop"
+    wire = house.serve()
+    told = wire.json(
+        "alc_hub_reindex", source_dir=str(shop), output_path=str(shop / "hub_index.json")
+    )
+    assert told.keys() == {"output_path", "package_count", "source_dir", "updated_at"}
+    assert told["package_count"] == 2
+    told = wire.json(
+        "alc_hub_search",
+        query="Counts ",
+        category="counting",
+        fields=["name", "installed", "version"],
+    )
+    assert told["results"] == [
+        {"name": "cats", "installed": False, "version": "0.3.0"},
+        {"name": "dogs", "installed": False, "version": "0.3.0"},
+    ]
+    assert (told["total"], told["sources"]) == (2, [f"{shop}/hub_index.json"])
+    wire.json("alc_pkg_install", url=str(shop))
+    assert wire.json("alc_hub_search", category="counting", installed_only=True)["total"] == 2
+    told = wire.json("alc_hub_info", pkg="cats")
+    assert (told["pkg"]["installed"], told["pkg"]["description"]) == (True, "Counts cats")
+    assert told["stats"] == {"best_pass_rate": None, "card_count": 0, "eval_count": 0}
+    wire.close()
+
+
+def test_documents_are_made_in_one_step_or_in_two(house):
+    shop = house.base / "shop"
+    wire = house.serve()
+    told = wire.json(
+        "alc_hub_dist",
+        source_dir=str(shop),
+        output_path=str(shop / "hub_index.json"),
+        preset="publish",
+    )
+    assert told["preset"]["resolved"]["projections"] == ["hub", "lint"]
+    assert told["gendoc"]["stdout"].endswith("lint: 0 error(s) / 0 warning(s)\n")
+    entry = json.loads((shop / "docs" / "hub" / "cats.json").read_text())
+    assert entry["result_shape"] == {"kind": "primitive", "name": "number"}
+    told = wire.json("alc_hub_gendoc", source_dir=str(shop), projections='["luacats", "hub"]')
+    assert told["written"] == [f"{shop}/types/alc_shapes.d.lua"]
+    wire.close()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "words"),
+    [
+        ("alc_hub_info", {"pkg": "nothing"}, "not found in remote indices or locally installed"),
+        ("alc_hub_info", {"pkg": "a/b"}, "Invalid package name: 'a/b'"),
+        ("alc_hub_reindex", {"source_dir": "/nope"}, "source_dir '/nope' is not a directory"),
+        ("alc_hub_search", {"verbose": "all"}, "invalid verbose value"),
+        ("alc_hub_gendoc", {"source_dir": "{shop}"}, "hub_index.json not found"),
+        ("alc_hub_dist", {"source_dir": "{shop}", "preset": "x"}, "unknown preset 'x' (allowed:"),
+        ("alc_hub_dist", {"source_dir": "{shop}", "projections": ["x"]}, "unknown projection 'x'"),
+    ],
+)
+def test_refusals_keep_the_words_that_clients_look_for(house, tool, arguments, words):
+    wire = house.serve()
+    shop = str(house.base / "shop")
+    refused, text = wire.call(
+        tool,
+        **{
+            key: value.replace("{shop}", shop) if isinstance(value, str) else value
+            for key, value in arguments.items()
+        },
+    )
+    assert (refused, words in text) == (True, True), text
+    assert sorted(path.name for path in (house.base / "shop").iterdir()) == ["cats", "dogs"]
+
+
+def test_values_are_checked_if_the_variable_says_so(house):
+    """By the value with which the session began, also in a server without it."""
+    wire = house.serve(ALC_SHAPE_CHECK="1")
+    wire.json("alc_pkg_install", url=str(house.base / "shop"))
+    told = wire.json("alc_advice", strategy="cats", task="How many?")
+    wire.kill()
+    wire = house.serve()
+    told = wire.json("alc_continue", session_id=told["session_id"], response="three")
+    assert told["status"] == "error"
+    assert "shape violation at $: expected number, got string (ctx: cats.run)" in told["error"]
+    told = wire.json("alc_advice", strategy="cats", task="How many?")
+    told = wire.json("alc_continue", session_id=told["session_id"], response="three")
+    assert told["result"]["result"] == "three"
+    assert "ALC_SHAPE_CHECK" not in wire.close()[1]
