@@ -30,7 +30,7 @@ def house(tmp_path):
         (tmp_path / "shop" / name).mkdir(parents=True)
         (tmp_path / "shop" / name / "init.lua").write_text(PACKAGE.format(name=name))
     (house.home / "config.toml").write_text(
-        f'[hub]\nbuiltin_sources = false\ncollection_url = "file://{tmp_path}/shop/hub_index.json"\n'
+        f'[hub]\nbuiltin_sources = false\noffline = true\ncollection_url = "file://{tmp_path}/shop/hub_index.json"\n'
     )
     yield house
     house.close()
@@ -54,7 +54,7 @@ def test_a_collection_is_published_found_and_installed(house):
         {"name": "cats", "installed": False, "version": "0.3.0"},
         {"name": "dogs", "installed": False, "version": "0.3.0"},
     ]
-    assert (told["total"], told["sources"]) == (2, [f"{shop}/hub_index.json"])
+    assert (told["total"], told["sources"][0]) == (2, f"file://{shop}/hub_index.json")
     wire.json("alc_pkg_install", url=str(shop))
     assert wire.json("alc_hub_search", category="counting", installed_only=True)["total"] == 2
     told = wire.json("alc_hub_info", pkg="cats")

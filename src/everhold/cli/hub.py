@@ -20,6 +20,9 @@ from everhold.cli.output import (
 
 INDEX_FILE: Final = "hub_index.json"
 
+#: Collections with fewer entries need no progress bar.
+FEW: Final = 20
+
 offline_option = click.option(
     "--offline",
     is_flag=True,
@@ -100,7 +103,7 @@ def search_hub(
     """Search packages by name, description, category and docstring."""
     from everhold.packages.hub.search import hub_search
 
-    with show_progress("fetching indexes", quiet=as_json) as progress:
+    with show_progress("fetching indexes", quiet=as_json or offline) as progress:
         told = hub_search(
             query,
             category=category,
@@ -160,7 +163,7 @@ def show_hub_package(name: str, offline: bool, as_json: bool) -> None:
     """Show a package, installed or not, with its cards and how to install it."""
     from everhold.packages.hub.search import hub_info
 
-    with show_progress("fetching indexes", quiet=as_json) as progress:
+    with show_progress("fetching indexes", quiet=as_json or offline) as progress:
         told = hub_info(name, offline=offline, progress=progress)
     if as_json:
         return print_json(told)
@@ -214,6 +217,13 @@ def reindex_hub(folder: str | None, output: str | None, as_json: bool) -> None:
     _print_index(told)
 
 
+def _is_small(folder: str) -> bool:
+    try:
+        return sum(1 for _ in Path(folder).iterdir()) < FEW
+    except OSError:
+        return True
+
+
 def _print_index(told: dict[str, Any]) -> None:
     count = format_count(told["package_count"], "package")
     where = told["output_path"]
@@ -240,7 +250,7 @@ def gendoc_hub(
     """Write the documents of a folder of packages that has an index."""
     from everhold.packages.hub.publish import hub_gendoc
 
-    with show_progress("loading packages", quiet=as_json) as progress:
+    with show_progress("loading packages", quiet=as_json or _is_small(folder)) as progress:
         told = hub_gendoc(
             folder,
             out_dir,
@@ -307,7 +317,7 @@ def dist_hub(
     """
     from everhold.packages.hub.publish import hub_dist
 
-    with show_progress("loading packages", quiet=as_json) as progress:
+    with show_progress("loading packages", quiet=as_json or _is_small(folder)) as progress:
         told = hub_dist(
             folder,
             output or str(Path(folder) / INDEX_FILE),
