@@ -53,7 +53,16 @@ class AlcTool(msgspec.Struct, frozen=True):
 
 
 #: Parameters that some hosts send as JSON text.
-_LENIENT: Final = ("responses", "usage", "opts", "filter", "fields", "where", "order_by", "projections")
+_LENIENT: Final = (
+    "responses",
+    "usage",
+    "opts",
+    "filter",
+    "fields",
+    "where",
+    "order_by",
+    "projections",
+)
 
 
 def parse_alc_arguments(tool: AlcTool, arguments: dict[str, Any] | None) -> Any:

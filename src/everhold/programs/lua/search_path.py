@@ -13,8 +13,8 @@ Rules
   3. A package in a folder may be a symbolic link, because the folder's owner made it. Inside a
      package no link may lead out, so a package cannot contain links to other files. With `!` the
      package itself must not be such a link either.
-  4. `alc_shapes` and `evalframe` are packages of everhold itself, unless a root has a package of that
-     name.
+  4. `alc_shapes` and `evalframe` are packages of everhold itself, unless a root has a package of
+     that name.
   5. Files are read again when they have changed, in a live run and on replay: the file on disk is
      the program, as for Python. Programs see names relative to the root, never absolute paths.
 """

@@ -77,7 +77,7 @@ def test_a_value_is_compared_with_a_schema(value: str, schema: str, reason: str 
         ("S.instrument({ meta = { name = 'x' } }, 'run')", "'run' is not a function"),
         ("S.instrument({ run = print }, 'run')", "needs meta.name"),
         (
-            "local t, x = {}, T.shape({ t = T.ref('x') }) t.t = t S.check(t, x, { registry = { x = x } })",
+            "local x = T.ref('x') S.check(1, x, { registry = { x = x } })",
             "contains itself",
         ),
         (
