@@ -315,9 +315,10 @@ def _describe_difference(found: Difference, better: str, reason: str) -> str:
             f"{better.upper()} is better by {_points(abs(delta))} points"
             f" (95 % CI {_points(low)} to {_points(high)}; {reason})"
         )
+    points = _points(abs(delta))
+    found_one = f"B scored {points} points {'less' if delta < 0 else 'more'} than A"
     return (
-        f"no difference can be shown: B scored {_points(abs(delta))} points"
-        f" {'less' if delta < 0 else 'more'} than A"
+        f"no difference can be shown: {'both scored the same' if points == '0' else found_one}"
         f" (95 % CI {_points(interval.lower)} to {_points(interval.upper)}; {reason})"
     )
 
