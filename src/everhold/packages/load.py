@@ -107,8 +107,12 @@ def load_file(path: Path, ref: str) -> ModuleType:
         return main
     if not path.is_file():
         raise UnknownProgram(ref, f"there is no file {path}")
-    name, folders = _identity(path)
     with _lock:
+        # servers look a program up by name with each call: a file that was loaded is found at once
+        before = _by_file.get(path)
+        if before is not None and sys.modules.get(before.__name__) is before:
+            return before
+        name, folders = _identity(path)
         for known in (name, *list_module_names(path)):
             if known in sys.modules and _file(sys.modules[known]) == path:
                 return sys.modules[known]
