@@ -13,7 +13,7 @@ from everhold.cli.app import GROUPS
 from .conftest import EVERYTHING, Cli
 
 #: Tried elsewhere: the demo takes seconds, and the others have tests of their own.
-ELSEWHERE = {"card", "chat", "command", "demo", "hub", "mcp", "pkg", "send", "tools", "worker"}
+ELSEWHERE = {"chat", "command", "demo", "hub", "mcp", "pkg", "send", "tools", "worker"}
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ FACTS = {
     "until": None,
     "what": "only a person may answer this",
     "message": "the model is overloaded",
+    "reason": "fields must be an object",
 }
 
 

@@ -316,10 +316,10 @@ class ListContract(StoreContractBase):
 
     async def test_all_conditions_hold_together(self, store: Store) -> None:
         """A session is listed only if it matches every condition."""
-        await commit_start(store, "s-1", programs=("m:f",), labels={"a": "b"})
-        await commit_start(store, "s-2", programs=("m:f",))
-        await commit_start(store, "t-3", programs=("m:f",), labels={"a": "b"})
-        await commit_start(store, "s-4", programs=("m:g",), labels={"a": "b"})
+        await commit_start(store, "s-1", program="m:f", labels={"a": "b"})
+        await commit_start(store, "s-2", program="m:f")
+        await commit_start(store, "t-3", program="m:f", labels={"a": "b"})
+        await commit_start(store, "s-4", program="m:g", labels={"a": "b"})
 
         wanted = SessionFilter(
             state=(SessionState.PAUSED,), programs=("m:f",), labels={"a": "b"}, prefix="s-"

@@ -185,7 +185,6 @@ def test_where_nothing_can_be_written_there_are_no_logs(monkeypatch):
     assert transcripts.compute_log_stats(None, None) == {
         "total_sessions": 0,
         "strategies": {},
-        "card_sinks": [],
     }
     with pytest.raises(AlcRefused, match="No folder for logs"):
         transcripts.read_log("x", None)
