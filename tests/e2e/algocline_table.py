@@ -551,7 +551,7 @@ SESSIONS = [
             "code": "local ok, why = pcall(alc.llm, 'x') return why",
             "ctx": {"budget": {"max_llm_calls": 0}},
         },
-        done("budget_exceeded: max_llm_calls is 0, 0 used", budget={"max_llm_calls": 0}),
+        done("budget_exceeded: max_llm_calls (0) reached: 0 used", budget={"max_llm_calls": 0}),
     ),
     Row(
         "alc_run",
@@ -559,7 +559,7 @@ SESSIONS = [
             "code": "local ok, why = pcall(alc.llm, 'x') return why",
             "ctx": {"budget": {"max_tokens": 0}},
         },
-        done("budget_exceeded: max_tokens is 0, 0 used", budget={"max_tokens": 0}),
+        done("budget_exceeded: max_tokens (0) reached: 0 used", budget={"max_tokens": 0}),
     ),
     Row(
         "alc_run",

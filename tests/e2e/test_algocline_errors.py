@@ -81,8 +81,12 @@ CALLS = [
         {},
     ),
     *(
-        (f"budget_exceeded: {limit}", "return alc.llm('x')", {"budget": {limit: 0}})
-        for limit in ("max_llm_calls", "max_tokens", "max_elapsed_ms")
+        (
+            f"budget_exceeded: {limit} ({zero}) reached",
+            "return alc.llm('x')",
+            {"budget": {limit: 0}},
+        )
+        for limit, zero in (("max_llm_calls", "0"), ("max_tokens", "0"), ("max_elapsed_ms", "0ms"))
     ),
 ]
 

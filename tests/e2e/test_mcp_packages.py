@@ -144,7 +144,7 @@ async def test_children_of_code_share_its_budget():
         told = await host.call("answer", session_id="@last", answers=[{"response": "8"}])
     first, second = told["result"]
     assert (first["ok"], second["ok"]) == (True, False)
-    assert "budget_exceeded: max_llm_calls is 3, 3 used" in second["error"]
+    assert "budget_exceeded: max_llm_calls (3) reached: 3 used" in second["error"]
 
 
 async def test_a_package_that_comes_while_the_server_runs_is_found(project):

@@ -83,7 +83,7 @@ def test_a_budget_stops_the_program_before_the_next_question(wire):
     code = "alc.llm('a') alc.llm('b') return 1"
     told = wire.json("alc_run", code=code, ctx={"budget": {"max_llm_calls": 1}})
     done = wire.json("alc_continue", session_id=told["session_id"], response="A")
-    assert done["status"] == "error" and "max_llm_calls is 1, 1 used" in done["error"]
+    assert done["status"] == "error" and "max_llm_calls (1) reached: 1 used" in done["error"]
 
 
 def test_a_status_has_state_progress_logs_and_pending_questions(wire):

@@ -33,7 +33,7 @@ async def test_max_llm_calls():
     """The fourth question of three is refused."""
     async with opened() as runtime:
         end = await to_the_end(runtime, await runtime.start(asks(), budget={"max_llm_calls": 3}))
-        assert end.result[:2] == ["budget_exceeded: max_llm_calls is 3, 3 used", 4]
+        assert end.result[:2] == ["budget_exceeded: max_llm_calls (3) reached: 3 used", 4]
         assert end.result[2]["llm_calls"] == 0
         assert end.metrics["auto"]["budget"] == {"max_llm_calls": 3}
 
@@ -42,7 +42,7 @@ async def test_a_batch_cannot_overshoot():
     """It is refused whole: nothing of it is asked."""
     async with opened() as runtime:
         end = await runtime.start(asks(size=4), budget=everhold.Budget(max_llm_calls=3))
-        assert end.result[0] == "budget_exceeded: max_llm_calls is 3, 0 used, 4 asked"
+        assert end.result[0] == "budget_exceeded: max_llm_calls (3) reached: 0 used, 4 asked"
         assert end.metrics["auto"]["llm_calls"] == 0
 
 
@@ -51,7 +51,7 @@ async def test_max_tokens():
     async with opened() as runtime:
         status = await runtime.start(asks(), budget={"max_tokens": 25})
         end = await to_the_end(runtime, status, usage={"prompt_tokens": 8, "completion_tokens": 2})
-        assert end.result[0] == "budget_exceeded: max_tokens is 25, 30 used"
+        assert end.result[0] == "budget_exceeded: max_tokens (25) reached: 30 used"
 
 
 async def test_max_elapsed():
@@ -64,7 +64,9 @@ async def test_max_elapsed():
         assert prompts(status) == ["more?"]
         clock.advance(2)
         end = await runtime.answer(status.queries[0], "x")
-        assert end.result[0] == "budget_exceeded: max_elapsed_ms is 5000, 6000 have passed"
+        assert (
+            end.result[0] == "budget_exceeded: max_elapsed_ms (5000ms) reached: 6000ms have passed"
+        )
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -79,7 +81,7 @@ async def test_a_budget_is_the_same_after_a_rebuild(size):
             for query in status.queries:
                 status = await runtime.answer(query, "x")
         assert status.result[:2] == [
-            "budget_exceeded: max_llm_calls is 6, 6 used",
+            "budget_exceeded: max_llm_calls (6) reached: 6 used",
             6 // size + 1,
         ]
 

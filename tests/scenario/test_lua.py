@@ -216,7 +216,7 @@ async def test_a_budget_is_the_same_after_a_restart(place, given):
         status = await runtime.answer(status.session_id, "x")
     async with house(place) as runtime:
         status = await runtime.answer(status.session_id, "x")
-        assert status.result == [2, "budget_exceeded: max_llm_calls is 2, 2 used"]
+        assert status.result == [2, "budget_exceeded: max_llm_calls (2) reached: 2 used"]
 
 
 async def test_what_it_says_is_in_the_status(place):

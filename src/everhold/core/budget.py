@@ -48,13 +48,13 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         most = self.max_llm_calls
         if most is not None and llm_calls + asking > most:
             more = "" if llm_calls >= most else f", {asking} asked"
-            raise BudgetExceeded(f"max_llm_calls is {most}, {llm_calls} used{more}")
+            raise BudgetExceeded(f"max_llm_calls ({most}) reached: {llm_calls} used{more}")
         most = self.max_elapsed_ms
         if most is not None and elapsed_ms >= most:
-            raise BudgetExceeded(f"max_elapsed_ms is {most}, {elapsed_ms} have passed")
+            raise BudgetExceeded(f"max_elapsed_ms ({most}ms) reached: {elapsed_ms}ms have passed")
         most = self.max_tokens
         if most is not None and tokens >= most:
-            raise BudgetExceeded(f"max_tokens is {most}, {tokens} used")
+            raise BudgetExceeded(f"max_tokens ({most}) reached: {tokens} used")
 
     def remaining(self, *, llm_calls: int, elapsed_ms: int, tokens: int) -> dict[str, int | None]:
         """The rest of each limit, never below 0; None where there is no limit."""

@@ -18,19 +18,20 @@ def refusal(budget, asking=1, **used):
 
 def test_calls_that_are_used_up():
     """The fourth call of three is refused in the words of the wire."""
-    assert refusal(ALL, llm_calls=3) == "budget_exceeded: max_llm_calls is 3, 3 used"
+    assert refusal(ALL, llm_calls=3) == "budget_exceeded: max_llm_calls (3) reached: 3 used"
 
 
 def test_time_that_is_used_up():
     """Reaching the limit is enough."""
     assert (
-        refusal(ALL, elapsed_ms=1000) == "budget_exceeded: max_elapsed_ms is 1000, 1000 have passed"
+        refusal(ALL, elapsed_ms=1000)
+        == "budget_exceeded: max_elapsed_ms (1000ms) reached: 1000ms have passed"
     )
 
 
 def test_tokens_that_are_used_up():
     """Tokens are part of every check."""
-    assert refusal(ALL, tokens=51) == "budget_exceeded: max_tokens is 50, 51 used"
+    assert refusal(ALL, tokens=51) == "budget_exceeded: max_tokens (50) reached: 51 used"
 
 
 def test_what_is_below_its_limits_passes():
@@ -46,7 +47,10 @@ def test_calls_come_before_time_and_time_before_tokens():
 
 def test_a_batch_cannot_overshoot():
     """Four calls where two are left are refused whole, and the refusal says how many were asked."""
-    assert refusal(ALL, 4, llm_calls=1) == "budget_exceeded: max_llm_calls is 3, 1 used, 4 asked"
+    assert (
+        refusal(ALL, 4, llm_calls=1)
+        == "budget_exceeded: max_llm_calls (3) reached: 1 used, 4 asked"
+    )
 
 
 def test_a_batch_that_just_fits_passes():
@@ -66,7 +70,7 @@ def test_a_limit_that_is_not_set_never_refuses():
 
 def test_a_limit_of_zero_allows_nothing():
     """Zero is a limit."""
-    assert refusal(Budget(max_llm_calls=0)) == "budget_exceeded: max_llm_calls is 0, 0 used"
+    assert refusal(Budget(max_llm_calls=0)) == "budget_exceeded: max_llm_calls (0) reached: 0 used"
 
 
 def test_what_remains_never_falls_below_zero():

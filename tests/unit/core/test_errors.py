@@ -145,7 +145,7 @@ def test_a_hint_may_depend_on_the_facts():
 
 def test_a_budget_error_has_its_prefix():
     """Hosts look for this prefix."""
-    assert str(errors.BudgetExceeded("max_tokens is 5, 5 used")).startswith(
+    assert str(errors.BudgetExceeded("max_tokens (5) reached: 5 used")).startswith(
         "budget_exceeded: max_tokens"
     )
 

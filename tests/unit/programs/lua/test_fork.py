@@ -128,7 +128,7 @@ def test_children_spend_their_parents_budget(root: Path) -> None:
     assert life.outcome.value == [
         False,
         False,
-        "budget_exceeded: max_llm_calls is 1, 1 used",
+        "budget_exceeded: max_llm_calls (1) reached: 1 used",
     ]
 
 

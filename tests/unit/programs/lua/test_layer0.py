@@ -419,9 +419,12 @@ def test_without_a_budget_nothing_is_left_to_tell() -> None:
 
 
 BUDGETS = [
-    ({"max_llm_calls": 1}, "budget_exceeded: max_llm_calls is 1, 1 used"),
-    ({"max_elapsed_ms": 1000}, "budget_exceeded: max_elapsed_ms is 1000, 1000 have passed"),
-    ({"max_tokens": 2}, "budget_exceeded: max_tokens is 2, 2 used"),
+    ({"max_llm_calls": 1}, "budget_exceeded: max_llm_calls (1) reached: 1 used"),
+    (
+        {"max_elapsed_ms": 1000},
+        "budget_exceeded: max_elapsed_ms (1000ms) reached: 1000ms have passed",
+    ),
+    ({"max_tokens": 2}, "budget_exceeded: max_tokens (2) reached: 2 used"),
 ]
 
 
@@ -448,7 +451,7 @@ def test_what_is_not_limited_is_null() -> None:
 
 def test_the_budget_of_the_session_counts_with_its_meter() -> None:
     life = Life("return {pcall(alc.llm_batch, {'a', 'b'})}", budget=Budget(max_llm_calls=1))
-    assert life.finish() == [False, "budget_exceeded: max_llm_calls is 1, 0 used, 2 asked"]
+    assert life.finish() == [False, "budget_exceeded: max_llm_calls (1) reached: 0 used, 2 asked"]
 
 
 def test_a_budget_in_the_ctx_is_the_same_on_replay() -> None:

@@ -784,4 +784,4 @@ async def test_a_budget_counts_in_the_worker_as_it_does_here() -> None:
         for worker in list(runtime.engine.host._lua._home.pool().workers):  # type: ignore[union-attr]
             os.kill(worker.process.pid, signal.SIGKILL)
         failed: Any = await runtime.answer(status.session_id, "a")
-        assert "budget_exceeded: max_llm_calls is 2, 2 used" in failed.outcome.error
+        assert "budget_exceeded: max_llm_calls (2) reached: 2 used" in failed.outcome.error
