@@ -25,6 +25,8 @@ from everhold.testing.clock import ManualClock
 TTL = 10.0
 #: Journals to be replayed in a fresh process, as JSON.
 TAPES: list[bytes] = []
+#: The references of programs that are made by `at_top`: a fresh process does not find them.
+AT_TOP: set[str] = set()
 
 
 def store(path=None):
@@ -61,7 +63,7 @@ async def replayed(runtime):
         if _is_poisoned(record):
             continue
         await again(record, find_program)
-        if "<locals>" not in record.birth.program:
+        if "<locals>" not in record.birth.program and record.birth.program not in AT_TOP:
             TAPES.append(msgspec.json.encode(record))
 
 
@@ -129,4 +131,6 @@ def at_top(body):
     a store that outlives the process takes no other.
     """
     body.__qualname__ = body.__name__
-    return everhold.program(body)
+    program = everhold.program(body)
+    AT_TOP.add(program.ref)
+    return program

@@ -14,7 +14,7 @@ import everhold
 from everhold.errors import AnswerConflict, BadSetting, NoOpenQuery, StoreUnavailable
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
-from tests.scenario.harness import TTL, die, dying, ids, moved, opened, prompts, rows
+from tests.scenario.harness import TTL, at_top, die, dying, ids, moved, opened, prompts, rows
 
 
 class World:
@@ -378,7 +378,7 @@ async def test_a_call_about_which_somebody_is_asked(tmp_path, answer, result, ti
 async def test_the_question_about_an_effect_is_answered_by_a_third_process(tmp_path):
     """It leaves the inbox although the one who answers did not ask it; the id may be left out."""
 
-    @everhold.program
+    @at_top
     async def asks_after(ctx):
         first = await ctx.call(send, "ask", rerun="ask")
         return [first, await ctx.llm("and then?")]

@@ -7,7 +7,7 @@ import pytest
 import everhold
 from everhold.errors import SessionEnded
 from everhold.ports.program import REGISTRY
-from tests.scenario.harness import moved, opened, rows
+from tests.scenario.harness import at_top, moved, opened, rows
 
 seen = []
 
@@ -153,7 +153,7 @@ async def test_a_session_that_another_process_runs_is_cancelled(tmp_path):
         await goes_on.wait()
         return "too late"
 
-    @everhold.program
+    @at_top
     async def works(ctx):
         return await ctx.call(long)
 

@@ -12,7 +12,7 @@ from everhold.ports.program import REGISTRY
 from everhold.ports.store import FROM_RESTART, Change
 from everhold.ports.tool import tool
 from everhold.testing.clock import ManualClock
-from tests.scenario.harness import moved, opened, prompts, store
+from tests.scenario.harness import at_top, moved, opened, prompts, store
 from tests.scenario.talk import Scripted, use
 
 seen = []
@@ -429,7 +429,7 @@ async def test_a_program_that_a_tool_hands_on_to_may_restart():
 async def test_an_answer_that_is_taken_where_the_program_is_not_leads_to_a_restart(tmp_path):
     """It waits in the intake; whoever has the program goes on with it."""
 
-    @everhold.program
+    @at_top
     async def traveller(ctx, said: str = ""):
         await ctx.restart(said=await ctx.llm(f"after {said}"))
 

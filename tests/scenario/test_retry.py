@@ -7,7 +7,7 @@ import pytest
 import everhold
 from everhold.errors import IllegalMove
 from everhold.testing.clock import ManualClock
-from tests.scenario.harness import opened, prompts, rows
+from tests.scenario.harness import at_top, opened, prompts, rows
 
 done = []
 
@@ -19,8 +19,8 @@ def nothing_done():
 
 def edition(body):
     """A program whose code can be changed: each edition has the same name."""
-    body.__name__, body.__qualname__ = "edited", "edition.<locals>.edited"
-    return everhold.program(body)
+    body.__name__ = "edited"
+    return at_top(body)
 
 
 async def other(runtime):

@@ -5,7 +5,7 @@ import pytest
 import everhold
 from everhold.errors import BadValue, SessionEnded
 from everhold.ports.program import REGISTRY
-from tests.scenario.harness import opened, rows
+from tests.scenario.harness import at_top, opened, rows
 
 
 @everhold.program
@@ -59,7 +59,7 @@ async def test_a_signal_without_the_program(tmp_path):
     itself.
     """
 
-    @everhold.program
+    @at_top
     async def waits(ctx):
         return await ctx.receive("news")
 
