@@ -53,6 +53,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from everhold.shell_command import format_command
+
 
 class EverholdError(Exception):
     """Root of the tree: catches every error of everhold."""
@@ -82,13 +84,6 @@ class ProgramError(EverholdError):
     """The program, agent or plugin failed."""
 
 
-def _quote(word: str) -> str:
-    """A word as a shell takes it."""
-    from shlex import quote  # imported here: most processes never need it
-
-    return quote(word)
-
-
 # ---- UsageError: the caller changes the call
 
 
@@ -113,7 +108,7 @@ class UnknownQuery(UsageError):
         super().__init__(f"session {session_id!r} has no question {query_id!r}")
         self.session_id = session_id
         self.query_id = query_id
-        self.hint = f"List its questions: everhold show {_quote(session_id)}"
+        self.hint = f"List its questions: {format_command('show', session_id)}"
 
 
 class NoOpenQuery(UsageError):
@@ -126,7 +121,7 @@ class NoOpenQuery(UsageError):
         super().__init__(f"session {session_id!r} is {state} and has no open question")
         self.session_id = session_id
         self.state = state
-        self.hint = f"See what it waits for: everhold explain {_quote(session_id)}"
+        self.hint = f"See what it waits for: {format_command('explain', session_id)}"
 
 
 class ManyOpenQueries(UsageError):
@@ -283,7 +278,7 @@ class BadStep(UsageError):
         self.session_id = session_id
         self.step = step
         self.reason = reason
-        self.hint = hint or f"List its steps: everhold show {_quote(session_id)}"
+        self.hint = hint or f"List its steps: {format_command('show', session_id)}"
 
 
 class NotAllowed(UsageError):
@@ -933,7 +928,7 @@ class UnknownInput(UsageError):
         super().__init__(f"session {session_id!r} has no input {name!r}")
         self.session_id = session_id
         self.name = name
-        self.hint = f"List its inputs: everhold intake {_quote(session_id)} --all"
+        self.hint = f"List its inputs: {format_command('intake', session_id, '--all')}"
 
 
 class BadSignature(UsageError):
@@ -1042,7 +1037,7 @@ class SessionEnded(StateError):
         self.session_id = session_id
         self.state = state
         if state == "failed":
-            self.hint = f"Retry it first: everhold retry {_quote(session_id)}"
+            self.hint = f"Retry it first: {format_command('retry', session_id)}"
 
 
 class StillNeeded(StateError):

@@ -8,12 +8,10 @@ Rules
      the batch form.
   4. Times are whole milliseconds since the epoch.
   5. Every error of `errors.py` has a row in `ERROR_ROWS`: its own, or that of its branch.
-  6. A command in a hint names the database that the hint is about.
 """
 
 from __future__ import annotations
 
-import re
 from enum import IntEnum
 from typing import Any, Final
 
@@ -238,21 +236,3 @@ _LEAVES: Final = {leaf.code: leaf for leaf in errors.leaves()}
 
 def _ms(seconds: float) -> int:
     return int(seconds * 1000)
-
-
-# ---- commands
-
-#: Commands without a database.
-_WITHOUT: Final = r"(?!mcp |pkg |init|demo)"
-#: A command in a sentence: between backticks, or at its end, after a colon.
-_QUOTED: Final = re.compile(rf"(?<=`)everhold {_WITHOUT}[^`]*(?=`)")
-_LAST: Final = re.compile(rf"(?<=: )everhold {_WITHOUT}")
-
-
-def add_database_option(sentence: str, place: str) -> str:
-    """A hint whose commands have the database option `place`."""
-    if place in sentence:
-        return sentence
-    told = _QUOTED.sub(lambda found: found[0] + place, sentence)
-    ends = max(sentence.rfind("`"), sentence.rfind(". "), 0)  # only a command after this is last
-    return told + place if _LAST.search(sentence, ends) else told

@@ -1,9 +1,5 @@
 """What the outside is told."""
 
-import random
-import re
-import time
-
 import pytest
 
 from everhold import errors, wire
@@ -279,62 +275,3 @@ def test_an_error_without_a_hint_has_no_key_for_it():
         "error": "question 'q-0' was not answered in time",
         "code": "expired",
     }
-
-
-@pytest.mark.parametrize(
-    ("sentence", "said"),
-    [
-        ("Answer it: everhold answer s-1 VALUE", "Answer it: everhold answer s-1 VALUE -d x.db"),
-        ("Run `everhold db verify`; or not.", "Run `everhold db verify -d x.db`; or not."),
-        ("Say so: everhold show. A retry helps.", "Say so: everhold show. A retry helps."),
-        (
-            "Print it: everhold mcp install HOST --print",
-            "Print it: everhold mcp install HOST --print",
-        ),
-        ("`everhold pkg list` says what is there.", "`everhold pkg list` says what is there."),
-        ("See: everhold show s-1 -d x.db", "See: everhold show s-1 -d x.db"),
-        ("Nothing was changed.", "Nothing was changed."),
-    ],
-)
-def test_commands_in_a_sentence_are_about_the_same_database(sentence, said):
-    assert wire.add_database_option(sentence, " -d x.db") == said
-    assert wire.add_database_option(sentence, "") == sentence
-
-
-#: What says in one expression what a command in a sentence is; it takes a square of the sentence's
-#: length.
-COMMAND = re.compile(
-    r"(?<=`)everhold (?!mcp |pkg |init|demo)[^`]*(?=`)|(?<=: )everhold (?!mcp |pkg"
-    r" |init|demo)(?:(?!\. )[^`])*$"
-)
-
-
-def test_commands_are_found_as_one_expression_would_in_any_text():
-    dice = random.Random(7)
-    parts = [
-        "everhold ",
-        "`",
-        ": ",
-        ". ",
-        ":",
-        ".",
-        " ",
-        "mcp ",
-        "init",
-        "show",
-        "everhold",
-        "\n",
-        "x",
-    ]
-    for _ in range(20_000):
-        sentence = "".join(dice.choices(parts, k=dice.randrange(12)))
-        assert wire.add_database_option(sentence, " -d y") == COMMAND.sub(
-            lambda found: found[0] + " -d y", sentence
-        ), sentence
-
-
-@pytest.mark.parametrize("part", [": everhold x", "`everhold ", "`", ": everhold . "])
-def test_a_long_sentence_is_read_in_no_time(part):
-    since = time.process_time()
-    wire.add_database_option(part * 100_000 + "`", " -d y")
-    assert time.process_time() - since < 2

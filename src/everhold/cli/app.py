@@ -345,9 +345,10 @@ def report_error(error: Exception, words: Sequence[str] = (), *, as_json: bool) 
     """Prints a mistake in one or two lines; returns the exit code. An unexpected error is raised
     again. `words` are the command line.
     """
-    from everhold.cli.context import format_database_option
+    from everhold.cli.context import format_typed_database
     from everhold.errors import EverholdError
-    from everhold.wire import ExitCode, add_database_option, error_json, exit_code
+    from everhold.shell_command import add_database_option
+    from everhold.wire import ExitCode, error_json, exit_code
 
     if isinstance(error, EverholdError):
         code = exit_code(error)
@@ -357,7 +358,7 @@ def report_error(error: Exception, words: Sequence[str] = (), *, as_json: bool) 
             session = shlex.quote(_find_typed_session(words) or "SESSION")
             hint = HINTS[error.code].format(session=session)
         if hint:
-            option = format_database_option(_find_typed_database(words))
+            option = format_typed_database(_find_typed_database(words))
             facts |= {"hint": add_database_option(hint, option)}
     elif isinstance(error, click.ClickException):
         path = _find_typed_command(words)

@@ -27,6 +27,7 @@ from everhold.errors import (
     UnknownProgram,
 )
 from everhold.portability import HAS_OWNERS
+from everhold.shell_command import format_database_option
 
 if TYPE_CHECKING:
     from everhold.agents.agent import Agent
@@ -107,7 +108,7 @@ class CommandRuntime:
     @property
     def database_option(self) -> str:
         """The `-d` option that a next command needs to use the same database."""
-        return format_database_option(self._typed)
+        return format_typed_database(self._typed)
 
     @property
     def host(self) -> ProgramHost:
@@ -152,11 +153,11 @@ class CommandRuntime:
         return format_short_name(session_id, self.record(session_id, since=-1).birth.key)
 
 
-def format_database_option(database: str | None) -> str:
+def format_typed_database(database: str | None) -> str:
     """The `-d` option as it was typed, without its password; empty if there was none."""
     from everhold.stores.address import hide_password
 
-    return "" if database is None else f" -d {shlex.quote(hide_password(database))}"
+    return format_database_option("" if database is None else hide_password(database))
 
 
 def format_short_name(session_id: str, key: str | None) -> str:

@@ -15,7 +15,8 @@ from everhold.cli.context import load_settings, open_command_runtime
 from everhold.cli.options import add_common_options, session_argument
 from everhold.cli.output import print_footer, print_json, strip_controls
 from everhold.errors import EverholdError, NoMaintenance
-from everhold.wire import add_database_option, blocked_json
+from everhold.shell_command import add_database_option
+from everhold.wire import blocked_json
 
 if TYPE_CHECKING:
     from everhold.packages.settings import Settings

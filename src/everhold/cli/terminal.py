@@ -22,7 +22,7 @@ from everhold.core.codec import JSON
 from everhold.core.query import KINDS, MODEL_KINDS, Kind, Query
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Running, Status
 from everhold.errors import AnswerConflict, AnswerRefused, BadSetting, BadValue, QueryClosed
-from everhold.wire import add_database_option
+from everhold.shell_command import add_database_option
 
 if TYPE_CHECKING:
     from everhold.runtime import Runtime

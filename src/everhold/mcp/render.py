@@ -31,8 +31,8 @@ from everhold.core.status import (
 )
 from everhold.errors import AnswerFailed, EverholdError
 from everhold.programs.lua.program import TEXT_REF
+from everhold.shell_command import add_database_option
 from everhold.wire import (
-    add_database_option,
     dump_wire_json,
     error_json,
     query_json,

@@ -135,6 +135,16 @@ class Settings(msgspec.Struct, frozen=True):
         """The address without its password, for output and logs."""
         return hide_password(self.database)
 
+    @property
+    def command_database(self) -> str:
+        """The address that commands in this folder need to use the database; empty if they find it
+        by default.
+        """
+        if self.source.get("database") != "argument":
+            return ""
+        found = settings(start=self.start)
+        return "" if found.database == self.database else self.shown
+
 
 def settings(
     database: str | os.PathLike[str] | None = None,
