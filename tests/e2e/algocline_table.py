@@ -564,11 +564,11 @@ SESSIONS = [
     Row(
         "alc_run",
         {
-            "code": "return (select(2, pcall(alc.llm, 'x'))):gsub('%d+ have', 'N have')",
+            "code": "return (select(2, pcall(alc.llm, 'x'))):gsub('%d+ms have', 'Nms have')",
             "ctx": {"budget": {"max_elapsed_ms": 0}},
         },
         done(
-            "budget_exceeded: max_elapsed_ms is 0, N have passed",
+            "budget_exceeded: max_elapsed_ms (0ms) reached: Nms have passed",
             budget={"max_elapsed_ms": 0},
         ),
     ),

@@ -44,8 +44,8 @@ HINT_LENGTH: Final = 100  # bytes of the first prompt in a list
 DEFAULT_LISTED: Final = 50
 DEFAULT_MAX_CHARS: Final = 100_000
 
-#: Seconds after which the system has written a file to the disk without being told to. The logs of
-#: sessions that ended more recently are checked again.
+#: Seconds after which the system has written a file to the disk without being told to. Until then a
+#: power failure can leave a log empty, so the logs of these sessions are checked again.
 UNSYNCED_SECONDS: Final = 60.0
 
 _SUMS: Final = ("elapsed_ms", "llm_calls", "rounds")
@@ -87,7 +87,7 @@ def _write_files(into: Path, record: SessionRecord) -> None:
         {**said, "query_id": known[said["query_id"]]}
         for said in session_view.make_transcript(record.deliveries)
     ]
-    if not transcript or _is_written(into / f"{session_id}.json"):
+    if not transcript or _find_size(into / f"{session_id}.json"):
         return
     prompt = transcript[0]["prompt"]
     words = prompt.encode()
@@ -108,12 +108,12 @@ def _write_files(into: Path, record: SessionRecord) -> None:
     write_atomically(into / f"{session_id}.json", dump_pretty(doc), sync=False)
 
 
-def _is_written(log: Path) -> bool:
-    """Whether a log has its content: a power failure may have left an empty file."""
+def _find_size(log: Path) -> int | None:
+    """The bytes of a log; None if there is no such file."""
     try:
-        return log.stat().st_size > 0
+        return log.stat().st_size
     except OSError:
-        return False
+        return None
 
 
 def _meta(doc: dict[str, Any]) -> dict[str, JSON]:
@@ -137,12 +137,15 @@ async def write_missing_transcripts(store: Store, now: float) -> None:
         since = float(mark.read_text())
     except (OSError, ValueError):
         since = 0.0
-    wanted = SessionFilter(state=tuple(sorted(ENDED)), labels=LABELS, newer_than=since)
+    wanted = SessionFilter(
+        state=tuple(sorted(ENDED)), labels=LABELS, newer_than=since - UNSYNCED_SECONDS
+    )
     async for row in iterate_sessions(store, wanted):
-        if not _is_written(into / f"{row.birth.id}.json"):
+        size = _find_size(into / f"{row.birth.id}.json")
+        if size == 0 or (size is None and row.head.updated_at >= since):
             write_transcript(await store.load(row.birth.id))
     if into.is_dir():
-        write_atomically(mark, repr(now - UNSYNCED_SECONDS))
+        write_atomically(mark, repr(now))
 
 
 # ---- notes
