@@ -12,6 +12,7 @@ from everhold import open_blocking
 from everhold.errors import BadSetting
 from everhold.models import CommandModel
 from everhold.notify import ByCommand, new_secret
+from everhold.packages.settings import settings as read_settings
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from tests.scenario.harness import opened
@@ -58,6 +59,25 @@ async def test_a_question_is_told_as_soon_as_it_is_asked(tmp_path, where):
         await until_told(runtime)
 
         assert (await runtime.answer(status.queries[0], True)).result is True
+
+
+async def test_the_command_in_a_notification_names_the_database_without_its_password():
+    """It is quoted for a shell. A database in memory is not named: no other process can reach
+    it.
+    """
+    options = {
+        "postgresql://ana:hush@host/db?sslmode=require&sslpassword=hush": " -d"
+        " 'postgresql://ana@host/db?sslmode=require'",
+        "memory://": "",
+    }
+    for address, option in options.items():
+        told = Told()
+        async with Runtime(MemoryStore(), found=read_settings(address), tell=[told]) as runtime:
+            status = await runtime.start(asking())
+            await runtime.answer(status.queries[0], "this")
+            await until(lambda told=told: told.heard)
+            name = status.session_id
+            assert told.heard[0]["answer"] == f"everhold answer {name} --query q-1{option}"
 
 
 async def until_told(runtime):

@@ -155,9 +155,9 @@ class CommandRuntime:
 
 def format_typed_database(database: str | None) -> str:
     """The `-d` option as it was typed, without its password; empty if there was none."""
-    from everhold.stores.address import hide_password
+    from everhold.stores.address import strip_password
 
-    return format_database_option("" if database is None else hide_password(database))
+    return format_database_option("" if database is None else strip_password(database))
 
 
 def format_short_name(session_id: str, key: str | None) -> str:

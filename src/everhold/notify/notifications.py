@@ -18,6 +18,7 @@ from everhold.notify.outbox import Notifier, Outbox, OutboxEntry
 from everhold.notify.webhook import ByWebhook
 from everhold.packages.settings import Settings, parse_duration
 from everhold.ports.store import Duty, Store
+from everhold.stores.address import strip_password
 
 #: Changes entries; called with the current time, returns the changed ones.
 EntryChange = Callable[
@@ -94,12 +95,18 @@ class Notifications:
         if not notifiers:
             return
         sessions = engine.sessions
+        found = self._settings
+        # no other process can reach a database in memory
+        database = (
+            "" if found is None or found.scheme == "memory" else strip_password(found.database)
+        )
         self._outbox = Outbox(
             engine.store,
             engine.clock,
             notifiers,
             in_full=functools.partial(load_full_query, engine.store),
             poke=lambda: sessions.poke(),
+            database=database,
         )
         sessions.wake_for_people()
         engine.reconciler.add_chore(self._outbox.see_to)

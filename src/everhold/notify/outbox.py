@@ -34,6 +34,7 @@ from everhold.ports.store import (
     make_asking_id,
     require_maintenance,
 )
+from everhold.shell_command import format_command
 
 log = logging.getLogger("everhold")
 
@@ -133,8 +134,10 @@ def notify_retry_delay(tries: int) -> float:
     return float(min(FIRST_DELAY * 2 ** min(tries - 1, 30), MAX_DELAY))
 
 
-def build_notification(birth: Birth, query: Query, asked_at: float) -> dict[str, JSON]:
-    """The message: the question, its session, and the command that answers it."""
+def build_notification(
+    birth: Birth, query: Query, asked_at: float, database: str = ""
+) -> dict[str, JSON]:
+    """The message: the question, its session, and the command that answers it from any folder."""
     message: dict[str, JSON] = {
         "type": "question",
         "id": make_asking_id(birth.id, query.q, asked_at),
@@ -152,12 +155,12 @@ def build_notification(birth: Birth, query: Query, asked_at: float) -> dict[str,
         "asked_at": int(asked_at * 1000),
         "expires_at": None if query.expires_at is None else int(query.expires_at * 1000),
     }
-    verb = (
-        f"signal {birth.id} {query.name}"
+    words = (
+        ("signal", birth.id, query.name)
         if query.kind in SENT_BY_NAME
-        else f"answer {birth.id} --query {query.id}"
+        else ("answer", birth.id, "--query", query.id)
     )
-    return message | {"answer": f"everhold {verb}"}
+    return message | {"answer": format_command(*words, database=database)}
 
 
 class Outbox:
@@ -171,6 +174,7 @@ class Outbox:
         *,
         in_full: Callable[[str, Query], Awaitable[Query]],
         poke: Callable[[], object],
+        database: str = "",  # for the commands in messages, without its password
     ) -> None:
         self._store = store
         self._maintenance = require_maintenance(store, "notifying people")
@@ -178,6 +182,7 @@ class Outbox:
         self._notifiers = notifiers
         self._in_full = in_full
         self._poke = poke
+        self._database = database
         self._sending: dict[str, set[asyncio.Task[None]]] = {
             notifier.name: set() for notifier in notifiers
         }
@@ -291,9 +296,8 @@ class Outbox:
             await self._write(Duty(_kind(entry.teller), entry.id, None, None, version))
             return
         birth, query = found
-        text = msgspec.json.encode(
-            build_notification(birth, await self._in_full(birth.id, query), entry.asked_at)
-        )
+        whole = await self._in_full(birth.id, query)
+        text = msgspec.json.encode(build_notification(birth, whole, entry.asked_at, self._database))
         try:
             await _send_in_time(notifier, entry.id, text, self._clock.now())
         except NotificationFailed as failure:

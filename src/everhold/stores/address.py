@@ -99,6 +99,14 @@ def hide_password(address: str) -> str:
     )
 
 
+def strip_password(address: str) -> str:
+    """An address for a command: without its password, which PGPASSWORD or ~/.pgpass supplies."""
+    found = split_address(address)
+    if found is None:
+        return hide_password(address)
+    return msgspec.structs.replace(found, password=None).url(without=_SECRETS)
+
+
 def may_hold_secret(text: str) -> bool:
     """Whether text that is not an address looks like a mistyped one."""
     return "@" in text or "password" in text.lower()

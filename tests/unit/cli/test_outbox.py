@@ -1,6 +1,7 @@
 """`everhold outbox` shows what people were told, and has them told again."""
 
 import json
+import shlex
 
 import pytest
 
@@ -39,6 +40,21 @@ def test_a_run_that_waits_for_a_person_has_told_one(cli, tmp_path):
         "q-0",
     )
     assert entry["id"].endswith(f"/q-0/{entry['asked_at']}")
+
+
+@pytest.mark.process
+def test_the_command_that_is_told_works_in_another_folder(cli, tmp_path, monkeypatch):
+    """It names the database by its whole address."""
+    settle(tmp_path, TOLD)
+    cli("run", "shop.py:chat", "--key", "c", "-d", "here.db")
+    everhold, *words = shlex.split(json.loads((tmp_path / "told").read_text())["answer"])
+    assert everhold == "everhold"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setenv("EVERHOLD_DATABASE_URL", "sqlite:///other.db")
+    assert cli(*words, "Ana", "--as", "ana").code == 10
+    answers = cli("show", "c", "--json", "-d", str(tmp_path / "here.db")).json["steps"][1]
+    assert answers["answers"][0]["value"] == "Ana"
 
 
 @pytest.mark.process
