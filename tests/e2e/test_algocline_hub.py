@@ -85,7 +85,7 @@ def test_documents_are_made_in_one_step_or_in_two(house):
     ("tool", "arguments", "words"),
     [
         ("alc_hub_info", {"pkg": "nothing"}, "not found in remote indices or locally installed"),
-        ("alc_hub_info", {"pkg": "a/b"}, "Invalid package name: 'a/b'"),
+        ("alc_hub_info", {"pkg": "a/b"}, "Invalid package name 'a/b'"),
         ("alc_hub_reindex", {"source_dir": "/nope"}, "source_dir '/nope' is not a directory"),
         ("alc_hub_search", {"verbose": "all"}, "invalid verbose value"),
         ("alc_hub_gendoc", {"source_dir": "{shop}"}, "hub_index.json not found"),

@@ -66,6 +66,17 @@ async def test_keys_added_to_a_card_in_a_file_stay_when_the_file_goes(home, tmp_
         assert await runtime.cards.samples(TWICE) == []
 
 
+async def test_adding_no_keys_writes_nothing(home, tmp_path):
+    """The card of a file is still that of the file."""
+    async with database(tmp_path) as runtime:
+        card = await runtime.cards.append(TWICE, {})
+        assert card == await runtime.cards.append(TWICE, {"x": None})
+        assert await runtime.sessions() == []
+        shutil.rmtree(home / "cards" / "twice")
+        with pytest.raises(UnknownCard):
+            await runtime.cards.get(TWICE)
+
+
 @pytest.mark.process
 async def test_a_replay_sees_the_cards_that_the_program_saw(home, tmp_path):
     """Files may change or go while a session waits: what it has read is in its journal."""

@@ -222,6 +222,8 @@ class Cards:
             values = self._values()
             verbs = self._verbs(values)
             result = await verbs.run(verb, name, given)
+            if not verbs.view.writes:
+                return result
             change = build_value_session(
                 CARD_PROGRAM,
                 {"do": verb, "name": name or result["card_id"]},

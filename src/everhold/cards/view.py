@@ -191,6 +191,8 @@ class CardView:
         for key in sorted(fields):
             if key in card:
                 raise CardImmutable(card["card_id"], key=key)
+        if not fields:
+            return card
         merged = {**card, **fields}
         await self._put(merged, package)
         self.writes.append(CardWrite("appended", card["card_id"], package, merged))

@@ -109,7 +109,7 @@ def parse_json_leniently(text: str) -> Any:
     """The value of JSON text, or the text itself if it is not JSON."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return text
 
 

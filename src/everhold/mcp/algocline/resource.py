@@ -27,6 +27,8 @@ JSON_MIME_TYPE: Final = "application/json"
 #: The error code of a missing resource in protocols before 2026-07-28.
 NOT_FOUND: Final = -32002
 
+MAX_ADDRESS_CHARS: Final = 2000
+
 _SERVICES: Final = ("types", "packages", "cards", "scenarios", "eval", "logs")
 _LATER: Final = ("scenarios", "eval")
 _RESERVED: Final = "&=?/% "
@@ -166,6 +168,8 @@ class AlcResources:
 
 
 def _parse_address(uri: str) -> tuple[str, list[str], dict[str, str]]:
+    if len(uri) > MAX_ADDRESS_CHARS:
+        _refuse(f"the address has {len(uri)} characters, more than {MAX_ADDRESS_CHARS}")
     scheme, mark, rest = uri.partition("://")
     if scheme != "alc" or not mark:
         _refuse(f"invalid scheme: {uri} does not begin with alc://")

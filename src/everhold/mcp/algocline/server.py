@@ -52,6 +52,9 @@ INSTRUCTIONS: Final = (
     " manage a project's alc.toml and alc.lock. alc_info shows where everything is."
 )
 
+#: Characters of a refusal. It goes into the context of a model.
+MAX_REFUSAL_CHARS: Final = 4000
+
 TOOLS: Final = (*SESSION_TOOLS, *PACKAGE_TOOLS, *CARD_TOOLS, *HUB_TOOLS)
 BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 
@@ -92,7 +95,7 @@ class AlcFront(McpFront):
     async def call(self, context: RequestContext, params: Any) -> dict[str, Any]:
         tool = BY_NAME.get(params.name)
         if tool is None:
-            raise ProtocolError(INVALID_PARAMS, f"tool not found: {params.name!r}")
+            raise ProtocolError(INVALID_PARAMS, f"tool not found: {params.name[:100]!r}")
         given = parse_alc_arguments(tool, params.arguments)
         # read now, because other calls may report later steps meanwhile
         heard = self._reported.of(getattr(given, "session_id", None) or "")
@@ -108,7 +111,7 @@ class AlcFront(McpFront):
             return _refused(AlcRefused.of(error))
         except Exception as error:
             log.exception("the tool %s failed", tool.name)
-            return _refused(AlcRefused(f"{type(error).__name__}: {error}"[:2000], "internal"))
+            return _refused(AlcRefused(f"{type(error).__name__}: {error}", "internal"))
         for session_id, step in reported.items():  # the call was not cancelled: the client gets it
             self._reported.note(session_id, step)
         return {"content": [make_text_content(text)], "isError": False}
@@ -154,4 +157,7 @@ class AlcFront(McpFront):
 def _refused(error: AlcRefused) -> dict[str, Any]:
     """A refusal as plain text. Its code and hint are in `_meta`."""
     meta = {"everhold/code": error.code} | ({"everhold/hint": error.hint} if error.hint else {})
-    return {"_meta": meta, "content": [make_text_content(str(error))], "isError": True}
+    text = str(error)
+    if len(text) > MAX_REFUSAL_CHARS:  # it repeats a long argument, or lists many problems
+        text = f"{text[:MAX_REFUSAL_CHARS]}… ({len(text)} characters)"
+    return {"_meta": meta, "content": [make_text_content(text)], "isError": True}

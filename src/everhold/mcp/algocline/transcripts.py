@@ -15,6 +15,7 @@ Rules
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -263,7 +264,7 @@ def _logs() -> Iterator[tuple[float, Path]]:
 
 def _file(into: Path, session_id: str) -> Path:
     file = into / f"{session_id}.json"
-    if set(session_id) & set("/\\\0") or ".." in session_id or not file.is_file():
+    if set(session_id) & set("/\\\0") or ".." in session_id or not os.path.isfile(file):
         raise AlcRefused(f"Log of session '{session_id}' not found", "unknown_session")
     return file
 

@@ -62,14 +62,12 @@ class DocumentedPackage(msgspec.Struct):
     named: Schema | None = None  # the shape that `result` names
 
     @classmethod
-    def of(cls, folder: str, said: EvaluatedPackage, text: str) -> DocumentedPackage:
-        words = {
-            key: str(said.meta.get(key, ""))
-            for key in ("name", "version", "category", "description")
-        }
-        words["name"] = words["name"] or folder
+    def of(cls, folder: str, name: str, said: EvaluatedPackage, text: str) -> DocumentedPackage:
+        """A package of an index: its `name` there, not a computed one, names its files."""
+        words = {key: str(said.meta.get(key, "")) for key in ("version", "category", "description")}
         return cls(
             folder,
+            name,
             **words,
             narrative=parse_narrative(extract_docstring(text)),
             input=said.input,

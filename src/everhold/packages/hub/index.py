@@ -22,10 +22,10 @@ import msgspec
 from everhold.errors import BadPackage, BadPackageFile
 from everhold.packages.lua.atomic_file import read_text_file, write_atomically
 from everhold.packages.lua.fetch import UNKNOWN_SOURCE, dump_source, parse_source
-from everhold.packages.lua.folder import is_package
+from everhold.packages.lua.folder import is_package, is_package_name
 from everhold.packages.lua.installed import load_installed
 from everhold.packages.lua.meta import read_docstring, read_meta_fields
-from everhold.packages.lua.paths import AlcHome, get_alc_home
+from everhold.packages.lua.paths import AlcHome, expand_path, get_alc_home
 from everhold.programs.lua.search_path import INIT_FILE
 
 INDEX_FILE: Final = "hub_index.json"
@@ -122,6 +122,9 @@ def _add_package(
     if one is None:
         built.skipped.append(SkippedFolder(place.name, "its init.lua has no meta with a name"))
         return
+    if not is_package_name(one.name):
+        built.skipped.append(SkippedFolder(place.name, f"{one.name!r} cannot name a package"))
+        return
     if one.name in built.folders:
         other = built.folders[one.name].name
         reason = f"the folder {other} has a package of this name, '{one.name}'"
@@ -186,7 +189,7 @@ def report_index(
 
 def check_source_dir(source_dir: str | Path) -> Path:
     """The folder; raises `BadPackage` if it is not one, or if it is itself a package."""
-    folder = Path(source_dir).expanduser().absolute()
+    folder = expand_path(source_dir)
     if not folder.is_dir():
         raise BadPackage(
             f"source_dir '{source_dir}' is not a directory",
@@ -202,7 +205,7 @@ def check_source_dir(source_dir: str | Path) -> Path:
 
 def check_index_target(output_path: str | Path) -> Path:
     """Where an index is written; raises `BadPackage` if another file is there."""
-    target = Path(output_path).expanduser().absolute()
+    target = expand_path(output_path)
     if target.is_dir():
         raise BadPackage(
             f"output_path '{output_path}' is a directory",

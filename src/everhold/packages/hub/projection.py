@@ -18,7 +18,7 @@ from msgspec import Meta
 from everhold.errors import BadPackage, BadPackageFile
 from everhold.packages.hub.document import dump_sorted
 from everhold.packages.lua.atomic_file import read_text_file
-from everhold.packages.lua.paths import PROJECT_FILE
+from everhold.packages.lua.paths import PROJECT_FILE, expand_path
 from everhold.packages.toml import BadToml, parse_toml
 
 DEFAULT_NAME: Final = "algocline-hub"
@@ -209,7 +209,7 @@ def _choose_lines(
         raise BadPackageFile(
             str(file), f"{what}_file and {what}_override are mutually exclusive", "Remove one."
         )
-    text = read_text_file(file.parent / named)
+    text = read_text_file(expand_path(named, file.parent))
     if text is None:
         raise BadPackageFile(str(file), f"{what}_file '{named}' load failed: there is no such file")
     lines = (line.strip() for line in text.splitlines())

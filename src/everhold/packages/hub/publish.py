@@ -57,7 +57,7 @@ from everhold.packages.hub.projection import (
 )
 from everhold.packages.lua.atomic_file import read_text_file, write_atomically
 from everhold.packages.lua.meta import read_meta_fields
-from everhold.packages.lua.paths import PROJECT_FILE, find_project_root, get_alc_home
+from everhold.packages.lua.paths import PROJECT_FILE, expand_path, find_project_root, get_alc_home
 from everhold.programs.lua.search_path import INIT_FILE
 
 PROJECTIONS: Final = (
@@ -109,7 +109,10 @@ def hub_gendoc(
     wanted = _check_projections(projections)
     source = check_source_dir(source_dir)
     folders = _read_index(source)
-    made = _make(source, out_dir, folders, wanted, config_path, lint_strict, progress)
+    config = None
+    if config_path is not None:
+        config = _find_config(config_path, source, find_project_root(start=source))
+    made = _make(source, out_dir, folders, wanted, config, lint_strict, progress)
     written = _write(made.files)
     return _report(made, source_dir, out_dir, written)
 
@@ -134,10 +137,9 @@ def hub_dist(
     root = _find_root(project, source)
     chosen, origins = _choose_preset(preset, root)
     names = chosen.projections if projections is None else list(projections)
-    config = chosen.config_path if config_path is None else str(config_path)
+    named = chosen.config_path if config_path is None else config_path
+    config = None if named is None else _find_config(named, source, root)
     strict = chosen.lint_strict if lint_strict is None else lint_strict
-    if config is not None:
-        config = str(_find_config(config, source, root))
     wanted = _check_projections(names)
     target = None if output_path is None else check_index_target(output_path)
     built = build_index(source, get_alc_home())
@@ -156,7 +158,7 @@ def hub_dist(
             "catalog_version": PRESET_CATALOG_VERSION,
             "resolved": {
                 "projections": names,
-                "config_path": config,
+                "config_path": None if config is None else str(config),
                 "lint_strict": strict,
                 "project_root": None if root is None else str(root),
                 "overrides_source": origins,
@@ -224,12 +226,10 @@ def _suggest(name: str, known: Sequence[str]) -> str:
     return f"Did you mean '{close[0]}'?" if close else ""
 
 
-def _find_config(config: str, source: Path, root: Path | None) -> Path:
-    """A relative path is in the folder of the packages, or else in the project."""
-    path = Path(config).expanduser()
-    if path.is_absolute():
-        return path
-    places = [source / path, *([] if root is None else [root / path])]
+def _find_config(config: str | Path, source: Path, root: Path | None) -> Path:
+    """A relative path is in the folder of the packages, in the project, or in this folder."""
+    starts = (source, *([] if root is None else [root]), Path.cwd())
+    places = [expand_path(config, start) for start in starts]
     return next((place for place in places if place.is_file()), places[0])
 
 
@@ -273,7 +273,7 @@ def _make(
     out_dir: str | Path | None,
     folders: dict[str, Path],
     wanted: frozenset[str],
-    config: str | Path | None,
+    config: Path | None,
     strict: bool,
     progress: ReportProgress | None,
 ) -> _Documents:
@@ -282,11 +282,11 @@ def _make(
             f"gendoc: there are zero packages in {source}",
             "Each package is a folder with an init.lua whose M.meta has a name.",
         )
-    made = _Documents(source, Path(out_dir or source / "docs").expanduser().absolute())
+    made = _Documents(source, expand_path(out_dir or source / "docs"))
     _check_shapes_version(source)
     made.warnings += _check_compat(folders)
     root = find_project_root(start=source)
-    said = load_projections(root) if config is None else load_projection_file(Path(config))
+    said = load_projections(root) if config is None else load_projection_file(config)
     with PackageEvaluator(source) as evaluator:
         packages = _load_all(evaluator, folders, wanted, strict, made, progress)
         if "lint_only" not in wanted:
@@ -318,7 +318,7 @@ def _load_all(
         except (NotEvaluated, BadPackageFile) as error:
             failures.append(f"{name}: {error}")
         else:
-            one = DocumentedPackage.of(folder.name, said, text)
+            one = DocumentedPackage.of(folder.name, name, said, text)
             packages.append(one)
             found = check_package(one, str(said.meta.get("name", ""))) if with_lint else []
             if found:

@@ -19,7 +19,7 @@ from everhold.packages.hub.index import (
 )
 from everhold.packages.hub.sources import fetch_indexes
 from everhold.packages.lua.fetch import UNKNOWN_SOURCE, dump_source
-from everhold.packages.lua.folder import is_package, is_package_name
+from everhold.packages.lua.folder import check_package_name, is_package, is_package_name
 from everhold.packages.lua.installed import InstalledPackage, load_installed
 from everhold.packages.lua.listing import Row, get_everhold_packages, select_rows
 from everhold.packages.lua.paths import AlcHome, get_alc_home
@@ -98,11 +98,7 @@ def hub_info(
     pkg: str, *, offline: bool = False, progress: ReportProgress | None = None
 ) -> dict[str, Any]:
     """A package with its cards, their aliases, and counts; raises `BadPackage` if it is unknown."""
-    if not is_package_name(pkg):
-        raise BadPackage(
-            f"Invalid package name: '{pkg}'",
-            "A name begins with a letter, followed by letters, digits, _ and -.",
-        )
+    check_package_name(pkg)
     home = get_alc_home()
     installed = find_installed(home)
     found = fetch_indexes(home, offline=offline, progress=progress)

@@ -41,6 +41,7 @@ from everhold.packages.hub.index import (
 )
 from everhold.packages.lua.atomic_file import hold_file_lock, read_text_file, write_atomically
 from everhold.packages.lua.fetch import GitSource
+from everhold.packages.lua.folder import is_package_name
 from everhold.packages.lua.installed import load_installed
 from everhold.packages.lua.paths import AlcHome
 from everhold.packages.toml import BadToml, parse_toml
@@ -203,7 +204,10 @@ def fetch_indexes(
             if index is not None:
                 count += 1
                 for one in index.packages:
-                    packages.setdefault(one.name, one)
+                    if is_package_name(one.name):
+                        packages.setdefault(one.name, one)
+                    else:
+                        warnings.append(f"{addresses[done - 1]}: {one.name[:80]!r} is no package")
             if progress is not None:
                 progress(done, len(addresses))
     if addresses and not count and not offline:

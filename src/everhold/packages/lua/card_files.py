@@ -189,7 +189,9 @@ def read_aliases(file: Path) -> Iterator[dict[str, Any]]:
 
 def is_card_name(name: object) -> bool:
     """Whether this can name a card, a package or an alias."""
-    if not isinstance(name, str) or not name or set("/\\\0") & set(name) or ".." in name:
+    if not isinstance(name, str) or name in ("", ".") or set("/\\\0") & set(name):
+        return False
+    if ".." in name:
         return False
     return not any("\ud800" <= one <= "\udfff" for one in name)
 

@@ -34,6 +34,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.errors import BadPackage
+from everhold.packages.lua.paths import expand_path
 from everhold.portability import kill_process_group
 
 
@@ -132,7 +133,7 @@ class FetchedFolder:
 def fetch_packages(url: str, rev: str | None = None) -> Iterator[FetchedFolder]:
     """The folder at an address: an absolute path in place, else a temporary clone."""
     if url.startswith(("/", "~")):
-        local = Path(url).expanduser()
+        local = expand_path(url)
         if rev is not None:
             raise BadPackage(
                 f"A directory has no revision: {url}", f"Give a git URL: file://{local}"

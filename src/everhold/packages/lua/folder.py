@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 
 
 def is_package_name(name: str) -> bool:
@@ -46,7 +46,7 @@ def check_package_name(name: str) -> str:
     if not is_package_name(name):
         raise BadPackage(
             f"Invalid package name '{name}'",
-            "A name begins with a letter, followed by letters, digits, _ and -.",
+            "A name begins with a letter, followed by up to 99 letters, digits, _ and -.",
         )
     return name
 

@@ -50,7 +50,7 @@ from everhold.packages.lua.installed import (
     remove_package_folder,
 )
 from everhold.packages.lua.meta import read_package_meta
-from everhold.packages.lua.paths import AlcHome, find_project_root, get_alc_home
+from everhold.packages.lua.paths import AlcHome, expand_path, find_project_root, get_alc_home
 from everhold.packages.lua.project import LockedPackage, Project
 from everhold.packages.toml import check_toml_editor
 from everhold.programs.lua.search_path import INIT_FILE
@@ -327,7 +327,7 @@ def link(
 
     A real folder of the same name is replaced only with `force`.
     """
-    folder = Path(path).expanduser().absolute()
+    folder = expand_path(path)
     if scope not in LINK_SCOPES:
         raise BadPackage(f"invalid scope '{scope}': it is global or variant")
     if not folder.is_dir():

@@ -31,6 +31,9 @@ DEFAULT_HOME: Final = Path("~/.algocline")
 DEFAULT_PREVIEW_CHARS: Final = 200
 PROJECT_FILE: Final = "alc.toml"
 
+MAX_VERSION_CHARS: Final = 100
+
+_NOT_IN_NAMES: Final = re.compile(r"[/\\\0]")
 _BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})|\0")
 
 Env = Mapping[str, str]
@@ -75,7 +78,17 @@ class AlcHome(msgspec.Struct, frozen=True):
 
     def pinned(self, name: str, version: str) -> Path:
         """The folder of a copy that projects pin, by version or revision."""
+        if not is_version(version):
+            raise BadPackage(
+                f"{version[:MAX_VERSION_CHARS]!r} is not a version of '{name}'",
+                "A version has no slashes, and at most 100 characters.",
+            )
         return self.packages / f"{name}@{version}"
+
+
+def is_version(text: str) -> bool:
+    """Whether a version or revision can be part of the name of a folder."""
+    return not _NOT_IN_NAMES.search(text) and 0 < len(text) <= MAX_VERSION_CHARS
 
 
 def get_alc_home(env: Env | None = None) -> AlcHome:
@@ -118,9 +131,28 @@ def parse_file_address(word: str) -> Path | None:
     if not word.startswith("file:///") or _BAD_PERCENT.search(word):
         return None
     try:
-        return Path(unquote(word.removeprefix("file://"), errors="strict"))
+        path = unquote(word.removeprefix("file://"), errors="strict")
     except UnicodeDecodeError:
         return None
+    return None if "\0" in path else Path(path)
+
+
+def expand_path(given: str | Path, start: Path | None = None) -> Path:
+    """The absolute path that a user names, relative to `start` or to the current folder.
+
+    Raises `BadPackage` if it cannot be a path.
+    """
+    try:
+        path = ((start or Path.cwd()) / Path(given).expanduser()).absolute()
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return path
+    except (OSError, RuntimeError, ValueError) as error:  # too long, ~ of no user, a NUL byte
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadPackage(
+            f"{str(given)[:200]!r} is not a path: {reason}", "Give an existing or a new path."
+        ) from None
+    return path
 
 
 def is_strict(env: Env | None = None) -> bool:
@@ -172,7 +204,7 @@ def find_project_root(
     alc.toml.
     """
     if given is not None:
-        folder = Path(given).expanduser().absolute()
+        folder = expand_path(given)
         if not folder.is_dir():
             raise BadPackage(
                 f"{folder} is not a directory, so it is no project",

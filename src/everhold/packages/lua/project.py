@@ -44,9 +44,11 @@ from everhold.packages.lua.paths import (
     PROJECT_FILE,
     AlcHome,
     Env,
+    expand_path,
     find_project_root,
     get_alc_home,
     is_strict,
+    is_version,
     read_packages_path,
 )
 from everhold.packages.toml import (
@@ -111,7 +113,7 @@ class Project(msgspec.Struct, frozen=True):
 
     def place(self, path: str) -> Path:
         """The absolute path for a path in one of the files."""
-        return (self.root / Path(path).expanduser()).absolute()
+        return expand_path(path, self.root)
 
     def guarded(self) -> AbstractContextManager[None]:
         """Hold the lock for edits of the project's files."""
@@ -239,7 +241,11 @@ def _locked(file: Path, value: Any) -> LockedPackage:
         _checked_name(file, name)
         if value["source"].get("type") == LEGACY_SOURCE:
             raise TypeError("it has an old form; `everhold pkg migrate` converts it to an alc.toml")
-        return LockedPackage(name, parse_source(value["source"]), version)
+        source = parse_source(value["source"])
+        for text in (version, source.rev if isinstance(source, GitSource) else None):
+            if text is not None and not is_version(text):
+                raise TypeError(f"{text[:100]!r} is not a version")
+        return LockedPackage(name, source, version)
     except (msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
         raise BadPackageFile(str(file), f"a [[package]] cannot be read: {error}") from None
 

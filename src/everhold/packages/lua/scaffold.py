@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from everhold.errors import BadPackage
 from everhold.packages.lua.atomic_file import read_text_file, write_atomically
-from everhold.packages.lua.paths import AlcHome, find_project_root, get_alc_home
+from everhold.packages.lua.paths import AlcHome, expand_path, find_project_root, get_alc_home
 from everhold.packages.lua.project import INSTALL_LOCK_FILE, LOCAL, Project
 from everhold.programs.lua.search_path import INIT_FILE
 
@@ -92,7 +92,7 @@ def scaffold(
             f"invalid package name '{name}'",
             "Use at most 64 lower-case letters, digits and _, beginning with a letter.",
         )
-    target = Path(target_dir).expanduser().absolute()
+    target = expand_path(target_dir)
     main = target / name / INIT_FILE
     test = target / f"test_{name}.py"
     for file in (main, test):

@@ -351,3 +351,35 @@ def test_the_page_of_a_package_that_is_gone_is_named(collection: Path) -> None:
     (warning,) = [one for one in hub_dist(collection)["gendoc"]["warnings"] if "gone" in one]
     assert "votes.md is the page of a package that is gone" in warning
     assert (collection / "docs" / "narrative" / "votes.md").exists()
+
+
+@pytest.mark.process
+def test_no_name_of_a_package_leads_out_of_the_folder(collection: Path) -> None:
+    """Neither one that is written in its meta nor one that is computed when it is loaded."""
+    put(collection, "climber", 'return { meta = { name = "../../../escaped" } }')
+    put(
+        collection,
+        "changes",
+        'local M = { meta = { name = "changes" } }\nM.meta.name = "../../../escaped"\nreturn M',
+    )
+    told = hub_dist(collection, collection / "hub_index.json")
+    assert told["reindex"]["skipped"] == [
+        {"folder": "climber", "reason": "'../../../escaped' cannot name a package"}
+    ]
+    assert not list(collection.parent.rglob("escaped*"))
+    assert (collection / "docs" / "narrative" / "changes.md").is_file()
+
+
+@pytest.mark.process
+def test_a_relative_file_of_options_is_beside_the_packages_or_here(
+    collection: Path, nowhere: Path
+) -> None:
+    """For documents as for both together."""
+    (nowhere / "here.toml").write_text('[context7]\nprojectTitle = "Here"\n')
+    (collection / "there.toml").write_text('[context7]\nprojectTitle = "There"\n')
+    hub_reindex(collection / "hub_index.json", collection)
+    for run in (hub_gendoc, hub_dist):
+        for name, title in (("here.toml", "Here"), ("there.toml", "There")):
+            run(collection, projections=["context7"], config_path=name)
+            made = json.loads((collection / "context7.json").read_text())
+            assert made["projectTitle"] == title

@@ -311,3 +311,12 @@ def test_an_unknown_package_is_told_with_what_was_meant(home: AlcHome, collectio
     assert told.value.hint == "Did you mean 'votes'?"
     with pytest.raises(BadPackage, match="Invalid package name"):
         hub_info("../x")
+
+
+def test_a_published_name_that_no_package_can_have_is_a_warning(home: AlcHome, web: Web) -> None:
+    """It is not looked for among files, and the others are found."""
+    url = web.put("/all.json", {"name": "../../cards"}, DEBATE)
+    configure(home, url)
+    told = hub_search()
+    assert names(told) == ["debate"]
+    assert told["warnings"] == [f"{url}: '../../cards' is no package"]

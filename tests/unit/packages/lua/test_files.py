@@ -150,6 +150,18 @@ BAD: list[tuple[str, bytes, Callable[[Project], object]]] = [
         b"version = 1\n[[package]]\nname = 'x'\nsource = { type = 'local_dir' }",
         Project.locked,
     ),
+    (
+        "alc.lock",
+        b"version = 1\n[[package]]\nname = 'x'\nversion = '1/../../../x'\n"
+        b"source = { type = 'installed' }",
+        Project.locked,
+    ),
+    (
+        "alc.lock",
+        b"version = 1\n[[package]]\nname = 'x'\n"
+        b"source = { type = 'git', url = 'u', rev = '../../../..' }",
+        Project.locked,
+    ),
     ("alc.local.toml", b"[packages]\nx = 'p'", Project.variants),
     ("alc.local.toml", b"[packages.x]\npath = 1", Project.variants),
     ("alc.local.toml", b"[packages.'a b']\npath = 'p'", Project.variants),

@@ -84,7 +84,16 @@ def test_sinks() -> None:
 
 @pytest.mark.parametrize(
     "word",
-    ["/a", "s3://bucket/x", "file://host/x", "file:/x", "file:///%zz", "file:///%ff", "file:///%2"],
+    [
+        "/a",
+        "s3://bucket/x",
+        "file://host/x",
+        "file:/x",
+        "file:///%zz",
+        "file:///%ff",
+        "file:///%2",
+        "file:///%00",
+    ],
 )
 def test_what_is_not_a_sink_is_named(word: str) -> None:
     """And the others are sinks."""

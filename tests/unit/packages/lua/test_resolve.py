@@ -184,6 +184,14 @@ def test_a_repository_without_the_package_is_told(project: Project, tmp_path: Pa
     assert "no init.lua in" in update()["errors"][0]
 
 
+def test_no_version_leads_out_of_the_packages(project: Project, home: AlcHome) -> None:
+    """Of a project and a package that agree on it."""
+    package(home.packages / "debate", "1/../../../escaped")
+    project.toml.write_text('[packages]\ndebate = "1/../../../escaped"\n')
+    assert update()["errors"] == ["'debate': '1/../../../escaped' is not a version of 'debate'"]
+    assert not list(home.root.parent.rglob("escaped*"))
+
+
 def test_without_a_project_nothing_is_resolved(nowhere: Path) -> None:
     with pytest.raises(BadPackage, match=r"No alc.toml found; alc_init creates one"):
         update()

@@ -112,6 +112,7 @@ def test_dates(at, expected):
         ("{pkg={name=5}}", "alc.card.create: pkg.name is required"),
         ("nil", "alc.card.create: expected a table, got nil"),
         ("{pkg={name='a/b'}}", "alc.card.create: invalid pkg.name 'a/b'"),
+        ("{pkg={name='.'}}", "alc.card.create: invalid pkg.name '.'"),
         ("{pkg={name='..'}}", "alc.card.create: invalid pkg.name '..'"),
         ("{pkg={name='a\\\\b'}}", "alc.card.create: invalid pkg.name 'a\\b'"),
         ("{pkg={name='p'}, card_id='x/y'}", "alc.card.create: invalid card_id 'x/y'"),
