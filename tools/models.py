@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from everhold.models.provider_access import MODEL_OPTIONS, PROVIDER_KEYS
+import ast
+import inspect
+
+from everhold.core import model_settings
+from everhold.models.provider_access import PROVIDER_KEYS
 from everhold.models.provider_errors import ANSWER_ERROR_CODES
 from everhold.models.retry import Patience
 
@@ -30,11 +34,16 @@ def providers() -> str:
     return "\n".join(lines)
 
 
-def options() -> str:
-    lines = ["| option | what it asks for |", "|---|---|"]
-    return "\n".join(
-        [*lines, *(f"| `{name}` | {words} |" for name, words in MODEL_OPTIONS.items())]
-    )
+def settings() -> str:
+    """The settings of a question, with the text below each in the source."""
+    tree = ast.parse(inspect.getsource(model_settings.ModelSettings))
+    assert isinstance(tree.body[0], ast.ClassDef)
+    lines = ["| setting | what it asks for |", "|---|---|"]
+    for one, text in zip(tree.body[0].body, tree.body[0].body[1:], strict=False):
+        if isinstance(one, ast.AnnAssign) and isinstance(text, ast.Expr):
+            words = " ".join(str(ast.literal_eval(text.value)).split())
+            lines.append(f"| `{ast.unparse(one.target)}` | {words} |")
+    return "\n".join(lines)
 
 
 def patience() -> str:

@@ -109,20 +109,49 @@ async def test_thinking_is_asked_for_as_each_provider_wants_it(server: Server, w
 
 @pytest.mark.parametrize("way", ["openai-chat", "openai-responses", "anthropic"])
 async def test_what_only_the_server_knows_goes_into_the_body(server: Server, way: str) -> None:
-    """What a question says goes before what the answerer says for all."""
+    """What a question says in `extra` goes before what the answerer says for all, name by name."""
     server.script(Reply("Paris."))
     model = Model(
         server.name(way),
-        extra_body={"guided": "for all"},
+        extra={"guided": "for all", "speed": 3},
         temperature=0.9,
         extra_headers={"x-team": "blue"},
     )
-    options = {"extra_body": {"guided": "for this"}}
+    options = {"extra": {"guided": "for this"}}
     await ask(model, Query(0, "0:0", "Where?", options=options))
 
     request = server.requests[0]
-    assert (request.body["guided"], request.body["temperature"]) == ("for this", 0.9)
+    assert (request.body["guided"], request.body["speed"]) == ("for this", 3)
+    assert request.body["temperature"] == 0.9
     assert request.headers["x-team"] == "blue"
+
+
+async def test_an_option_of_one_provider_is_a_setting_of_that_provider(server: Server) -> None:
+    """It is sent as the library sends it, and no other provider gets it."""
+    options: dict[str, Any] = {"extra": {"openai_user": "u-1"}}
+    bodies = []
+    for way in ("openai-chat", "anthropic"):
+        server.script(Reply("Paris."))
+        await ask(Model(server.name(way)), Query(0, "0:0", "Where?", options=options))
+        bodies.append(server.requests[-1].body)
+
+    assert bodies[0]["user"] == "u-1"
+    assert "openai_user" not in bodies[0]
+    assert not {"user", "openai_user"} & bodies[1].keys()
+
+
+async def test_the_body_of_a_question_that_an_earlier_version_stored_is_sent(
+    server: Server,
+) -> None:
+    server.script(Reply("Paris."))
+    options = {"extra_body": {"guided": "for this"}}
+    await ask(
+        Model(server.name("openai-chat"), extra={"guided": "for all", "speed": 3}),
+        Query(0, "0:0", "Where?", options=options),
+    )
+
+    body = server.requests[0].body
+    assert (body["guided"], body["speed"]) == ("for this", 3)
 
 
 def _broken(way: str) -> bytes:

@@ -14,6 +14,8 @@ import msgspec
 from pydantic import BaseModel, TypeAdapter
 
 import everhold
+from everhold.agents import ToolContext
+from everhold.models import ModelSettings
 
 
 @dataclass
@@ -77,7 +79,34 @@ async def judge(ctx: everhold.Context, claims: Sequence[str]) -> Verdict:
     free: object = await ctx.llm("Anything?", returns={"type": "object"})
     words = await ctx.call(count, f"{choice} {maybe} {free}")
     assert_type(words, int)
+    assert_type(await ctx.call(count, words="a b"), int)
+    assert_type(await ctx.call(count, "a b", timeout=5), int)
+    assert_type(await ctx.call(send_money, "7", cents=3, retries=2), str)
+    assert_type(await ctx.call(send_money, "7", rerun="ask", timeout=60), str)
+    assert_type(await ctx.call(lambda: 3), int)
     return verdict
+
+
+@everhold.program
+async def survey(ctx: everhold.Context, names: list[str]) -> list[str]:
+    said = await ctx.llm_batch([f"Greet {name}" for name in names], system="Be brief.", top_p=0.5)
+    assert_type(said, list[str])
+    assert_type(
+        await ctx.llm_batch(["Right?", {"prompt": "Sure?"}], returns=Verdict), list[Verdict]
+    )
+    mixed: list[str] = await ctx.llm_batch([{"prompt": "Well?", "system": "Be kind."}])
+    assert_type(await ctx.llm("Well?", timeout=5, default=None), str | None)
+    assert_type(await ctx.llm("Well?", timeout=5, default="none"), str)
+    assert_type(await ctx.llm("Right?", returns=Verdict, default=Verdict(True, "")), Verdict)
+    shared: ModelSettings = {"temperature": 0.2, "stop_sequences": ["."], "seed": None}
+    assert_type(await ctx.llm("Well?", model="openai:gpt-5-mini", **shared), str)
+    await ctx.llm("Well?", thinking="low", cache=True, extra={"openai_store": False})
+    await ctx.llm("Well?", messages=[{"role": "user", "content": "Hello."}], on_unavailable="fail")
+    assert_type(await ctx.input("Your name?", to="ada", timeout=60, default="nobody"), str)
+    assert_type(await ctx.input("Your name?", timeout=60, default=None), str | None)
+    assert_type(await ctx.input("Right?", returns=Verdict), Verdict)
+    assert_type(await ctx.receive("paid", returns=Verdict, timeout=60), Verdict)
+    return said + mixed
 
 
 @everhold.program
@@ -114,9 +143,23 @@ def weather(city: str) -> str:
     return f"It rains in {city}."
 
 
+@everhold.tool(rerun="never", timeout=5)
+async def summarise(text: str, context: ToolContext) -> str:
+    right = await context.llm("Right? " + text, returns=Verdict, temperature=0)
+    assert_type(right, Verdict)
+    assert_type(context.llm_from_thread("Which?", returns=int), int)
+    return await context.llm("Summarise: " + text, max_tokens=200)
+
+
 agent = everhold.Agent(
-    "anthropic:claude-sonnet-4-6", instructions="Be brief.", tools=[weather, count], max_turns=3
+    "anthropic:claude-sonnet-4-6",
+    instructions="Be brief.",
+    tools=[weather, count, summarise],
+    max_turns=3,
+    temperature=0.2,
+    extra={"anthropic_metadata": {"user_id": "u-1"}},
 )
+chosen = everhold.Model("openai:gpt-5-mini", temperature=0, extra_headers={"x-team": "blue"})
 
 
 async def conversation(runtime: everhold.Runtime) -> None:

@@ -49,8 +49,17 @@ async def body(ctx: everhold.Context) -> None:
     number: int = await ctx.llm("Right?", returns=Verdict)  # E: arg-type
     print((await ctx.llm("Right?", returns=Verdict)).wrong)  # E: attr-defined
     await ctx.llm("Why?", max_tokens="many")  # E: call-overload
-    text: str = await ctx.call(count, "a b")  # E: arg-type
-    await ctx.call(count, "a b", rerun="maybe")  # E: call-overload
+    await ctx.llm("Why?", sytem="Be brief.")  # E: call-overload
+    await ctx.llm("Why?", max_token=5)  # E: call-overload
+    await ctx.llm("Why?", temperature="hot")  # E: call-overload
+    await ctx.llm_batch(["Why?"], sytem="Be brief.")  # E: call-overload
+    some: list[int] = await ctx.llm_batch(["Why?"])  # E: assignment
+    await ctx.call(count, 7)  # E: call-overload
+    await ctx.call(count)  # E: call-overload
+    named: int = await ctx.input("Your name?")  # E: assignment
+    judged: str = await ctx.input("Right?", returns=Verdict)  # E: arg-type
+    text: str = await ctx.call(count, "a b")  # E: call-overload
+    await ctx.call(count, "a b", rerun="maybe")  # E: call-arg arg-type
     await ctx.approval("Sure?", default="yes")  # E: arg-type
     answer: str = await ctx.approval("Sure?")  # E: assignment
     done: int = await ctx.run(refund("7"))  # E: arg-type
@@ -59,7 +68,7 @@ async def body(ctx: everhold.Context) -> None:
     await refund("7")  # E: misc
     await ctx.sleep("long")  # E: arg-type
     ctx.spwan(refund("7"))  # E: attr-defined
-    print(words, number, text, answer, done, child)
+    print(words, number, text, answer, done, child, some, named, judged)
 
 
 # Runtimes
@@ -84,6 +93,17 @@ async def outside(runtime: everhold.Runtime) -> None:
 
 agent = everhold.Agent(tools=count)  # E: arg-type
 everhold.Agent(max_turns="many")  # E: arg-type
+everhold.Agent(instrcutions="Be brief.")  # E: call-arg
+everhold.Agent(temprature=3)  # E: call-arg
+everhold.Agent(temperature="hot")  # E: arg-type
+everhold.Model("openai:gpt-5-mini", temprature=0)  # E: call-arg
+
+
+@everhold.tool
+async def summarise(text: str, context: everhold.agents.ToolContext) -> str:
+    right: int = await context.llm(text, returns=Verdict)  # E: arg-type
+    await context.llm(text, sytem="Be brief.")  # E: call-overload
+    return str(right)
 
 
 async def conversation(runtime: everhold.Runtime) -> None:

@@ -13,7 +13,7 @@ import inspect
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from everhold.agents.builtin_tools import collect_programs, make_process_tools
 from everhold.agents.code_tool import CodeTool, collect_executors
@@ -23,7 +23,8 @@ from everhold.agents.skills import add_skill_list, load_skills, make_skill_tool
 from everhold.agents.subagents import TASK_TOOL, collect_subagents, find_place, resolve_agent
 from everhold.agents.tool_calls import Policy, collect_policies
 from everhold.agents.tool_selection import SEARCH_ABOVE, collect_sources
-from everhold.core.codec import JSON
+from everhold.core.model_settings import ModelSettings, parse_model_settings
+from everhold.core.unknown_names import list_keyword_names
 from everhold.errors import BadArguments, UnknownProgram
 from everhold.hooks import collect_plugins
 from everhold.ports.answerer import check_on_unavailable
@@ -58,8 +59,12 @@ class Agent(Program[..., Any]):
         on_unavailable: str | None = None,
         name: str | None = None,
         version: int = 1,
-        **options: JSON,
+        **settings: Unpack[ModelSettings],
     ) -> None:
+        # every other check needs the right names
+        self.options = parse_model_settings(
+            "Agent", settings, also=list_keyword_names(Agent.__init__)
+        )
         if max_turns < 1:
             raise BadArguments("Agent", f"max_turns must be 1 or more, got {max_turns}")
         self.model = check_model_form(model)
@@ -90,7 +95,6 @@ class Agent(Program[..., Any]):
         self.concurrency = concurrency
         self.environment = environment
         self.on_unavailable = check_on_unavailable(on_unavailable)
-        self.options = options
         self.version = version
         self.strict = False
         self.body = self._held

@@ -14,7 +14,7 @@ from everhold.agents.added_tools import describe_option, share_tools
 from everhold.agents.agent import Agent
 from everhold.agents.conversation_handle import ConversationHandle
 from everhold.agents.events import LiveBuffers
-from everhold.agents.model_calls import check_options
+from everhold.agents.model_calls import check_options, refuse_unknown_options
 from everhold.agents.session import AgentSession
 from everhold.core.codec import JSON, is_same_json, to_plain
 from everhold.core.query import Kind, Query, QueryId
@@ -105,6 +105,7 @@ class Conversations:
             declared = [*agent.tools, *agent.extra_tools]
             given["tools"] = describe_option(given["tools"], declared, id)
         found = check_options(given)
+        refuse_unknown_options(found)
         if found.get("model"):
             self._engine.policy.check_model(str(found["model"]))
         return found

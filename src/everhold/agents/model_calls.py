@@ -32,6 +32,7 @@ from everhold.core.codec import JSON, dumps, to_plain
 from everhold.core.graph import ModelView, Node, NodeKind, extract_text, to_blocks
 from everhold.core.ledger import TURN, Ledger, count_usage_tokens
 from everhold.core.message import CopiedOnRead
+from everhold.core.model_settings import parse_model_settings
 from everhold.core.query import ON_UNAVAILABLE, Kind, Query, Usage
 from everhold.core.schema import PositiveInt, describe_misfit, schema_of
 from everhold.core.turn import merge_options
@@ -73,6 +74,16 @@ def check_slot(slot: str) -> str:
             "prompt", f"there is no slot {slot!r}; the slots are: {', '.join(SLOTS)}"
         )
     return slot
+
+
+def refuse_unknown_options(options: Mapping[str, JSON]) -> None:
+    """Raise `BadArguments` for an option of a conversation that does not exist, or for an unfit
+    setting. None, which removes an option, is accepted for every name.
+    """
+    others = (*LOOP_OPTIONS, "model", ON_UNAVAILABLE)
+    given = {name: options[name] for name in options if name not in others}
+    settings = {name: value for name, value in given.items() if value is not None}
+    parse_model_settings("options", settings, also=others)
 
 
 def check_options(options: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -249,7 +260,7 @@ def _simple(said: dict[str, JSON], where: str) -> ModelReply:
 #: Options that change the prompt.
 OF_PROMPT: Final = ("tools", "prompt")
 #: Options for the loop itself; all others go to the answerer.
-LOOP_OPTIONS: Final = frozenset({"environment", "max_tokens", "max_turns", "prompt", "tools"})
+LOOP_OPTIONS: Final = ("environment", "max_tokens", "max_turns", "prompt", "tools")
 
 
 class ModelCalls:

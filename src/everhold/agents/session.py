@@ -53,7 +53,7 @@ from everhold.agents.inputs import (
     require_not_ended,
     require_same_input,
 )
-from everhold.agents.model_calls import check_options
+from everhold.agents.model_calls import check_options, refuse_unknown_options
 from everhold.agents.plugin_operations import PluginHandle
 from everhold.agents.session_provider import (
     PROVIDER_FACT,
@@ -764,6 +764,7 @@ class AgentSession(ConversationHandle):
         if "tools" in given:
             given["tools"] = describe_option(given["tools"], self._declared, self.id)
         found = check_options(given)
+        refuse_unknown_options(found)
         if found.get("model"):
             self._engine.policy.check_model(str(found["model"]))
         return found

@@ -304,8 +304,9 @@ class _Replay:
                     if place >= end:
                         break
                 expected, place = pair_reply_at(deliveries, place)
-                recorded = expected.reply.notes
-                execution.recorded_versions = {} if recorded is None else recorded.versions
+                recorded = expected.reply
+                notes = recorded.notes
+                execution.recorded_versions = {} if notes is None else notes.versions
                 execution.recorded = recorded
                 self._count(expected)
                 self._take(expected, execution.advance(*make_advance_args(expected.given)))

@@ -65,7 +65,7 @@ def replay_session(
             recorded = expected.reply
             handing = make_advance_args(given)
             execution.recorded_versions = {} if recorded.notes is None else recorded.notes.versions
-            execution.recorded = recorded.notes
+            execution.recorded = recorded
             count_replayed_answers(meter, opened, expected)
             with execution.entered():
                 reply = execution.advance(*handing)

@@ -74,11 +74,12 @@ async def judge_answer(
     ctx: Context, prompt: str, scale: int, model: str = "", max_tokens: int = 1024
 ) -> dict[str, Any]:
     """Ask a model for a verdict on one answer, and once more if it gives none."""
-    options: dict[str, Any] = {"model": model} if model else {}
     line = "SCORE: and a number" if scale else "VERDICT: PASS or VERDICT: FAIL"
     reply = ""
     for again in ("", _AGAIN.format(line=line)):
-        reply = await ctx.llm(prompt + again, system=_SYSTEM, max_tokens=max_tokens, **options)
+        reply = await ctx.llm(
+            prompt + again, system=_SYSTEM, max_tokens=max_tokens, model=model or None
+        )
         verdict = parse_verdict(reply, scale)
         if verdict is not None:
             break

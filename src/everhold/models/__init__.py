@@ -12,6 +12,7 @@ sees it. `NotAllowed`, `BadSetting`, `MissingExtra`, `ProviderMismatch`, `Provid
 this process. The query stays open with the reason, or fails: see `on_unavailable`.
 """
 
+from everhold.core.model_settings import ModelSettings
 from everhold.core.query import Blocked
 from everhold.models.command import CommandModel
 from everhold.models.provider import Model
@@ -19,6 +20,7 @@ from everhold.models.registry import AnswererSpec, FunctionModel, create_model
 from everhold.models.retry import Patience
 from everhold.models.script import ScriptModel
 from everhold.ports.answerer import Answer, Answerer
+from everhold.ports.context import QuestionOptions
 from everhold.ports.stream import Delta, DeltaKind, StreamListener, subscribe
 
 __all__ = [
@@ -31,7 +33,9 @@ __all__ = [
     "DeltaKind",
     "FunctionModel",
     "Model",
+    "ModelSettings",
     "Patience",
+    "QuestionOptions",
     "ScriptModel",
     "StreamListener",
     "create_model",

@@ -44,7 +44,7 @@ from everhold.core.codec import JSON, dumps
 from everhold.core.graph import to_blocks
 from everhold.core.query import Query, QueryAnswer, Usage
 from everhold.errors import AnswerFailed
-from everhold.models.provider_access import LOCAL_OPTIONS, ModelName, refuse_unknown_option
+from everhold.models.provider_access import LOCAL_OPTIONS, ModelName, merge_provider_settings
 from everhold.ports.answerer import Answer
 from everhold.ports.stream import Delta, DeltaKind
 
@@ -52,15 +52,14 @@ from everhold.ports.stream import Delta, DeltaKind
 WRAPPED_VALUE: Final = "value"
 
 
-def make_model_settings(query: Query, defaults: Mapping[str, Any]) -> ModelSettings:
+def make_model_settings(provider: str, query: Query, defaults: Mapping[str, Any]) -> ModelSettings:
     """The request's settings; raises `AnswerFailed` for an unknown option."""
     given = {
         name: value for name, value in (query.options or {}).items() if name not in LOCAL_OPTIONS
     }
-    for name in given:
-        refuse_unknown_option(name)
+    merged = merge_provider_settings(provider, defaults, given)
     conversation: dict[str, Any] = {"cache": True} if query.args is not None else {}
-    return ModelSettings(**{"max_tokens": query.max_tokens, **conversation, **defaults, **given})  # type: ignore[typeddict-item]
+    return ModelSettings(**{"max_tokens": query.max_tokens, **conversation, **merged})  # type: ignore[typeddict-item]
 
 
 def make_request_parameters(query: Query, *, native: bool) -> ModelRequestParameters:
@@ -405,7 +404,7 @@ async def ask_model(
     listen: Callable[[Delta], None] | None,
 ) -> Answer | QueryAnswer:
     """Ask a model once; a final finish reason is an answer with an error. Raises other failures."""
-    settings = make_model_settings(query, defaults)
+    settings = make_model_settings(name.provider, query, defaults)
     native = bool(model.profile.get("supports_json_schema_output", False))
     parameters = make_request_parameters(query, native=native)
     messages = make_model_messages(query)

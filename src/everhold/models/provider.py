@@ -18,20 +18,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from random import random
-from typing import Any
+from typing import Any, Unpack
 
+from everhold.core.model_settings import ModelSettings, parse_model_settings
 from everhold.core.query import MODEL_KINDS, Query, QueryAnswer, refuse_other_kinds
+from everhold.core.unknown_names import list_keyword_names
 from everhold.errors import AnswerFailed, BadSetting, NotAllowed, ProviderMismatch
 from everhold.models.provider_access import (
+    HEADERS,
     ModelClients,
     ModelName,
     check_model_access,
     parse_model_names,
-    refuse_unknown_option,
     refuse_unknown_provider,
 )
 from everhold.models.retry import Patience, RetryBackoff
@@ -40,8 +42,6 @@ from everhold.ports.answerer import Answer, Answerer, check_on_unavailable
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
 
 log = logging.getLogger("everhold")
-
-_HEADERS = "extra_headers"
 
 
 class Model(Answerer):
@@ -60,14 +60,17 @@ class Model(Answerer):
         on_unavailable: str | None = None,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
         random: Callable[[], float] = random,
-        **options: Any,
+        extra_headers: Mapping[str, str] | None = None,
+        **settings: Unpack[ModelSettings],
     ) -> None:
         """`models` are tried in order; `only` lists the providers that queries may name.
 
         Without models, only queries of agents that name a model are answered. With `always`, the
         model that a query names is ignored. `on_unavailable` is "wait" or "fail", for queries that
-        it cannot answer. Other options are sent with every query.
+        it cannot answer. The settings hold for every query that does not say otherwise;
+        `extra_headers` are sent with every request, and are not stored.
         """
+        given = parse_model_settings("Model", settings, also=list_keyword_names(Model.__init__))
         self.names = tuple(name for model in models for name in parse_model_names(model))
         if always and not self.names:
             raise BadSetting("llm", "always=True needs at least one model")
@@ -79,7 +82,8 @@ class Model(Answerer):
         self._sleep = sleep
         self._random = random
         self._defaults = {
-            **_check_options(options),
+            **given,
+            **({HEADERS: dict(extra_headers)} if extra_headers else {}),
             "timeout": self.patience.chunk_timeout,
             "max_retries": 0,
         }
@@ -207,14 +211,3 @@ def _make_error(failures: list[Any]) -> Exception:
         return AnswerFailed(answers[0].words, answers[0].code)
     words = "; ".join(failure.words for failure in failures)
     return AnswerFailed(f"no model could answer: {words}", answers[-1].code)
-
-
-def _check_options(options: dict[str, Any]) -> dict[str, Any]:
-    for name in options:
-        if name == _HEADERS:
-            continue
-        try:
-            refuse_unknown_option(name)
-        except AnswerFailed as error:
-            raise BadSetting("llm", str(error)) from None
-    return options

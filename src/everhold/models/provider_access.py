@@ -11,7 +11,7 @@ Rules
   1. A provider's own key is sent to the provider's own address only. Another address gets the key
      that was given with the model, or `EVERHOLD_MODEL_KEY`, or a placeholder.
   2. A missing key or extra is an error before anything is sent.
-  3. Options are part of the query and are stored with it. Headers may contain secrets, so a query
+  3. Settings are part of the query and are stored with it. Headers may contain secrets, so a query
      cannot set them; `Model(…, extra_headers={…})` does.
 """
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -29,7 +29,10 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from everhold.core.codec import JSON
+from everhold.core.model_settings import EXTRA, SETTING_NAMES
 from everhold.core.query import ON_UNAVAILABLE
+from everhold.core.unknown_names import find_close_name
 from everhold.errors import (
     AnswerFailed,
     BadSetting,
@@ -87,42 +90,53 @@ def _parse_model_name(part: Any, where: str) -> ModelName:
     return ModelName(found["provider"], found["model"], found["url"])
 
 
-#: Options for every provider; a provider ignores those that it does not have.
-MODEL_OPTIONS: Final = {
-    "cache": (
-        "prompt caching: mark the repeated beginning of the conversation; on by default for agents"
-    ),
-    "extra_body": "more fields of the request, by the provider's names",
-    "frequency_penalty": "avoid tokens by how often they were used",
-    "logit_bias": "make single tokens more or less likely",
-    "parallel_tool_calls": "whether the model may call several tools at once",
-    "presence_penalty": "avoid tokens that were used",
-    "seed": "similar answers to equal requests, if the provider supports it",
-    "service_tier": "`auto`, `default`, `flex` or `priority`",
-    "stop_sequences": "texts that end the answer",
-    "temperature": "randomness of the answer",
-    "thinking": "`true`, `false`, or an effort: `minimal`, `low`, `medium`, `high`",
-    "tool_choice": "`auto`, `none`, `required`, or a list of names",
-    "top_k": "sample from the k most likely tokens",
-    "top_p": "sample from the most likely tokens with this total probability",
-}
-#: Prefixes of the options of a single provider.
+#: Prefixes of the options of a single provider, as pydantic-ai names them.
 PROVIDER_PREFIXES: Final = ("anthropic_", "google_", "openai_")
+#: The option with fields of the request's body, as pydantic-ai names it.
+BODY: Final = "extra_body"
+#: The option with headers of the request.
+HEADERS: Final = "extra_headers"
 #: Options that are not sent to the provider.
 LOCAL_OPTIONS: Final = ("model", "tools", ON_UNAVAILABLE)
 
 
-def refuse_unknown_option(name: str) -> None:
-    """Raise `AnswerFailed` for an unknown option."""
-    if name in MODEL_OPTIONS or name.startswith(PROVIDER_PREFIXES):
-        return
-    from difflib import get_close_matches
+def merge_provider_settings(
+    provider: str, defaults: Mapping[str, Any], given: Mapping[str, JSON]
+) -> dict[str, Any]:
+    """The settings for pydantic-ai: those of a question over the defaults. Raises `AnswerFailed`
+    for an unknown one.
 
-    close = get_close_matches(name, MODEL_OPTIONS, 1)
-    meant = (
-        f"did you mean {close[0]}?" if close else "pass an option of your own server in extra_body"
-    )
-    raise AnswerFailed(f"unknown model option {name!r}; {meant}", "bad_option")
+    In `extra`, names with the prefix of a provider stay settings; the others become fields of the
+    body. Lua programs, and databases of earlier versions, have such options beside the settings.
+    """
+    for name in given:
+        _refuse_unknown_setting(name)
+    found = {**defaults, **given}
+    found.pop(EXTRA, None)
+    found.pop(BODY, None)
+    body: dict[str, Any] = {}
+    prefixes = (*PROVIDER_PREFIXES, f"{provider}_")
+    for options in (defaults.get(EXTRA), given.get(BODY), _check_extra(given.get(EXTRA))):
+        for name, value in (options or {}).items():
+            (found if name.startswith(prefixes) else body)[name] = value
+    return {**found, BODY: body} if body else found
+
+
+def _check_extra(extra: Any) -> Any:
+    if HEADERS in (extra or {}):
+        raise AnswerFailed(
+            "a question cannot set headers, because it is stored with its options; use"
+            f" everhold.Model({HEADERS}={{…}})",
+            "bad_option",
+        )
+    return extra
+
+
+def _refuse_unknown_setting(name: str) -> None:
+    if name not in (*SETTING_NAMES, BODY) and not name.startswith(PROVIDER_PREFIXES):
+        close = find_close_name(name, SETTING_NAMES)
+        meant = f"did you mean {close!r}?" if close else "options of your own server go into extra"
+        raise AnswerFailed(f"unknown model option {name!r}; {meant}", "bad_option")
 
 
 MODEL_KEY_VARIABLE: Final = "EVERHOLD_MODEL_KEY"
@@ -298,7 +312,5 @@ def _import_provider(provider: str) -> None:
     try:
         infer_provider_class(provider)
     except ValueError:
-        from difflib import get_close_matches
-
-        close = get_close_matches(provider, PROVIDER_KEYS, 1)
-        raise ProviderUnavailable(provider, list(PROVIDER_KEYS), *close) from None
+        close = find_close_name(provider, PROVIDER_KEYS)
+        raise ProviderUnavailable(provider, list(PROVIDER_KEYS), close or "") from None

@@ -14,13 +14,25 @@ import typing
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from msgspec import UnsetType
 
 from everhold.core.codec import JSON
 from everhold.core.graph import Node
 from everhold.core.journal import DeliveryNotes
+from everhold.core.model_settings import ModelSettings
 from everhold.core.query import Kind, Rerun, Usage
 from everhold.core.turn import SettledTurn
 from everhold.errors import NotAProgram
@@ -92,7 +104,31 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+P = ParamSpec("P")
 RerunName = Literal["safe", "never", "ask"]
+
+
+class QuestionOptions(ModelSettings, total=False):
+    """The options of `ctx.llm` and `ctx.llm_batch`, besides `returns` and `default`."""
+
+    messages: Sequence[Mapping[str, Any]] | None
+    """earlier messages, which come before the prompt: `{"role": …, "content": …}`"""
+    system: str | None
+    """the system prompt"""
+    max_tokens: int
+    """the most tokens of the answer; 1024 by default"""
+    model: str | Sequence[str] | None
+    """the model to ask, as `"provider:name"`; by default that of the runtime"""
+    on_unavailable: Literal["wait", "fail"] | None
+    """what happens if no model can be asked: the question waits for one, or it fails"""
+    grounded: bool
+    """the answer may state only what was checked"""
+    underspecified: bool
+    """the prompt lacks something: who answers should look for it, or ask"""
+    to: str | None
+    """who should answer, for answers from outside"""
+    timeout: float | None
+    """seconds until the question expires"""
 
 
 class TypeAdapterLike(Protocol[T_co]):
@@ -170,52 +206,107 @@ class Context(Protocol):
         prompt: str = "",
         *,
         returns: TypeForm[T] | TypeAdapterLike[T],
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        system: str | None = None,
-        max_tokens: int = 1024,
-        grounded: bool = False,
-        underspecified: bool = False,
-        to: str | None = None,
-        timeout: float | None = None,
-        default: Any = ...,
-        **options: Any,
+        default: T = ...,
+        **options: Unpack[QuestionOptions],
     ) -> T: ...
     @overload
-    async def llm(self, prompt: str = "", *, returns: Form, **options: Any) -> Any: ...
+    async def llm(
+        self,
+        prompt: str = "",
+        *,
+        returns: Form,
+        default: Any = ...,
+        **options: Unpack[QuestionOptions],
+    ) -> Any: ...
     @overload
     async def llm(
         self,
         prompt: str = "",
         *,
         returns: None = None,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        system: str | None = None,
-        max_tokens: int = 1024,
-        grounded: bool = False,
-        underspecified: bool = False,
-        to: str | None = None,
-        timeout: float | None = None,
         default: str = ...,
-        **options: Any,
+        **options: Unpack[QuestionOptions],
     ) -> str: ...
-    async def llm(self, prompt: str = "", **options: Any) -> Any:
-        """Ask a model. `returns` is the type of the answer; other options are passed to the
-        answerer.
+    @overload
+    async def llm(
+        self,
+        prompt: str = "",
+        *,
+        returns: None = None,
+        default: None,
+        **options: Unpack[QuestionOptions],
+    ) -> str | None: ...
+    async def llm(
+        self,
+        prompt: str = "",
+        *,
+        returns: Any = None,
+        default: Any = ...,
+        **options: Unpack[QuestionOptions],
+    ) -> Any:
+        """Ask a model. The answer is text, or a value of the type `returns`.
+
+            verdict = await ctx.llm("Is this spam? " + text, returns=Verdict, temperature=0)
+
+        The options are those of `everhold.models.QuestionOptions`; options of a single provider go
+        into `extra`. An option that does not exist raises `BadArguments`, and a model that fails
+        `AnswerFailed`. After `timeout` seconds the answer is `default`; without one, `Expired` is
+        raised.
         """
         ...
 
+    @overload
     async def llm_batch(
-        self, items: Sequence[str | Mapping[str, Any]], **options: Any
+        self,
+        items: Sequence[str | Mapping[str, Any]],
+        *,
+        returns: TypeForm[T] | TypeAdapterLike[T],
+        default: T = ...,
+        **options: Unpack[QuestionOptions],
+    ) -> list[T]: ...
+    @overload
+    async def llm_batch(
+        self,
+        items: Sequence[str],
+        *,
+        returns: None = None,
+        default: str = ...,
+        **options: Unpack[QuestionOptions],
+    ) -> list[str]: ...
+    @overload
+    async def llm_batch(
+        self,
+        items: Sequence[str | Mapping[str, Any]],
+        *,
+        returns: Form | None = None,
+        default: Any = ...,
+        **options: Unpack[QuestionOptions],
+    ) -> list[Any]: ...
+    async def llm_batch(
+        self,
+        items: Sequence[str | Mapping[str, Any]],
+        *,
+        returns: Any = None,
+        default: Any = ...,
+        **options: Unpack[QuestionOptions],
     ) -> list[Any]:
-        """Ask many questions at once; the answers come in the same order."""
+        """Ask many questions at once; the answers come in the same order.
+
+            short = await ctx.llm_batch([f"Summarise: {text}" for text in texts], max_tokens=200)
+
+        An item is a prompt, or a dict with a `prompt` and options of its own, which override those
+        of the call.
+        """
         ...
 
+    # A type checker cannot separate these options from the arguments of the function, and does not
+    # check those then. Each overload requires an option, so that a call without options fits none.
     @overload
     async def call(
         self,
         function: Callable[..., Awaitable[T]],
         *args: Any,
-        rerun: RerunName = "safe",
+        rerun: RerunName,
         retries: int = 0,
         timeout: float | None = None,
         **kwargs: Any,
@@ -225,14 +316,64 @@ class Context(Protocol):
         self,
         function: Callable[..., T],
         *args: Any,
-        rerun: RerunName = "safe",
+        rerun: RerunName,
         retries: int = 0,
         timeout: float | None = None,
         **kwargs: Any,
     ) -> T: ...
-    async def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run a function outside the program, once as far as the journal knows. Sync functions run
-        in a thread.
+    @overload
+    async def call(
+        self,
+        function: Callable[..., Awaitable[T]],
+        *args: Any,
+        retries: int,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    async def call(
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        retries: int,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    async def call(
+        self,
+        function: Callable[..., Awaitable[T]],
+        *args: Any,
+        timeout: float | None,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    async def call(
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        timeout: float | None,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    async def call(
+        self, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    @overload
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    async def call(  # type: ignore[misc]  # a function may have options of these names, too
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        rerun: RerunName = "safe",
+        retries: int = 0,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Run a function outside the program, once as far as the journal knows, and return its
+        result. Sync functions run in a thread.
+
+            receipt = await ctx.call(send_money, order, cents=500, rerun="never")
 
         `rerun` decides what happens if the process died before the result was recorded: run it
         again ("safe"), raise `OutcomeUnknown` ("never"), or ask a person ("ask").
@@ -247,9 +388,53 @@ class Context(Protocol):
         timeout: float | None = None,
         default: bool = ...,
     ) -> bool:
-        """Ask a person for a yes or no."""
+        """Ask a person for a yes or no.
+
+        `to` names who should answer. After `timeout` seconds the answer is `default`; without one,
+        `Expired` is raised.
+        """
         ...
 
+    @overload
+    async def input(
+        self,
+        prompt: str,
+        *,
+        returns: TypeForm[T] | TypeAdapterLike[T],
+        to: str | None = None,
+        timeout: float | None = None,
+        default: Any = ...,
+    ) -> T: ...
+    @overload
+    async def input(
+        self,
+        prompt: str,
+        *,
+        returns: Form,
+        to: str | None = None,
+        timeout: float | None = None,
+        default: Any = ...,
+    ) -> Any: ...
+    @overload
+    async def input(
+        self,
+        prompt: str,
+        *,
+        returns: None = None,
+        to: str | None = None,
+        timeout: float | None = None,
+        default: str = ...,
+    ) -> str: ...
+    @overload
+    async def input(
+        self,
+        prompt: str,
+        *,
+        returns: None = None,
+        to: str | None = None,
+        timeout: float | None = None,
+        default: None,
+    ) -> str | None: ...
     async def input(
         self,
         prompt: str,
@@ -259,13 +444,36 @@ class Context(Protocol):
         timeout: float | None = None,
         default: Any = ...,
     ) -> Any:
-        """Ask a person for text, or for a value of the type `returns`."""
+        """Ask a person for text, or for a value of the type `returns`.
+
+        After `timeout` seconds the answer is `default`; without one, `Expired` is raised.
+        """
         ...
 
+    @overload
+    async def receive(
+        self,
+        name: str,
+        *,
+        returns: TypeForm[T] | TypeAdapterLike[T],
+        timeout: float | None = None,
+        default: Any = ...,
+    ) -> T: ...
+    @overload
+    async def receive(
+        self,
+        name: str,
+        *,
+        returns: Form | None = None,
+        timeout: float | None = None,
+        default: Any = ...,
+    ) -> Any: ...
     async def receive(
         self, name: str, *, returns: Any = None, timeout: float | None = None, default: Any = ...
     ) -> Any:
-        """Wait for a signal. A signal that was sent earlier is stored until it is received."""
+        """Wait for a signal, and return its value. A signal that was sent earlier is stored until
+        it is received.
+        """
         ...
 
     async def sleep(self, seconds: float) -> None:

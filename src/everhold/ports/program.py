@@ -38,7 +38,7 @@ from typing import (
 
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
-from everhold.core.journal import Delivery, DeliveryNotes, ProgramReply, Restart
+from everhold.core.journal import Delivery, ProgramReply, Restart
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
 from everhold.core.query import QueryAnswer
@@ -363,7 +363,7 @@ class Execution(Protocol):
     bare: bool  # whether `entered` may be left out
     # Replay sets these about the current delivery; `advance` and `follow` only read them.
     replaying: bool  # whether it is recorded: then nothing runs again
-    recorded: DeliveryNotes | None  # its notes
+    recorded: Delivery | None  # it, with the reply that the program must repeat
     recorded_versions: dict[str, int]  # the `ctx.version` marks that it recorded
 
     @property

@@ -28,13 +28,24 @@ import types
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from dataclasses import is_dataclass
-from typing import Any, Final, Protocol, TypeVar, overload, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    TypeVar,
+    Unpack,
+    overload,
+    runtime_checkable,
+)
 
 import msgspec
 
 from everhold.core.codec import JSON, to_plain
 from everhold.core.message import Image, Role, Text
-from everhold.core.query import MAX_TOKENS, Kind, Query, Rerun
+from everhold.core.model_settings import ModelSettings, parse_model_settings
+from everhold.core.query import MAX_TOKENS, ON_UNAVAILABLE, Kind, Query, Rerun
 from everhold.core.schema import (
     NonNegativeInt,
     PositiveInt,
@@ -45,7 +56,9 @@ from everhold.core.schema import (
     schema_of,
 )
 from everhold.core.tool import Wanted, Window
+from everhold.core.unknown_names import list_keyword_names
 from everhold.errors import BadArguments, EverholdError, ForeignCall
+from everhold.ports.answerer import check_on_unavailable
 from everhold.ports.attachment import Attachment, keep_attachment, load_attachment
 from everhold.ports.process_environment import ProcessEnvironment
 from everhold.ports.signature import (
@@ -66,6 +79,11 @@ from everhold.ports.tool_services import (
     ask_node,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
+    from everhold.ports.context import Form, TypeAdapterLike
+
 
 class Completer(Protocol):
     """Asks a model for the session of the running call."""
@@ -80,18 +98,38 @@ T = TypeVar("T")
 COMPLETER: ContextVar[Completer] = ContextVar("everhold_completer")
 
 
+class ToolQuestionOptions(ModelSettings, total=False):
+    """The options of `context.llm` in a tool, besides `returns`."""
+
+    system: str | None
+    """the system prompt"""
+    max_tokens: int
+    """the most tokens of the answer; 1024 by default"""
+    model: str | None
+    """the model to ask, as `"provider:name"`; by default that of the agent"""
+    on_unavailable: Literal["wait", "fail"] | None
+    """what happens if no model can be asked: the question waits for one, or it fails"""
+
+
 async def complete(
     prompt: str,
     *,
     system: str | None = None,
     returns: Any = None,
     max_tokens: int = MAX_TOKENS,
-    **options: JSON,
+    model: str | None = None,
+    on_unavailable: str | None = None,
+    **settings: Any,
 ) -> Any:
     """Ask a model once. `returns` names the type of the answer; without it, the answer is text."""
     completer = COMPLETER.get(None)
     if completer is None:
         raise ForeignCall("complete", "can be used only while a session runs a call")
+    options = parse_model_settings("context.llm", settings, also=_COMPLETE_KEYWORDS)
+    if model is not None:
+        options["model"] = model
+    if on_unavailable is not None:
+        options[ON_UNAVAILABLE] = check_on_unavailable(on_unavailable)
     query = Query(
         0,
         "",
@@ -99,11 +137,14 @@ async def complete(
         Kind.LLM,
         system=system,
         max_tokens=max_tokens,
-        options=to_plain(options, "options") or None,
+        options=options or None,
         schema=None if returns is None else schema_of(returns),
     )
     said = await completer.complete(query)
     return said if returns is None else decode_value_as(said, returns)
+
+
+_COMPLETE_KEYWORDS: Final = list_keyword_names(complete)
 
 
 #: The result of a tool that returns nothing.
@@ -229,20 +270,53 @@ class ToolContext:
             keep_attachment(data, media_type), self._loop
         ).result()
 
-    async def llm(self, prompt: str, *, model: str | None = None, **options: Any) -> Any:
-        """Ask a model once: the agent's, unless another is named. The usage is counted under
-        `tool:<name>`.
-
-        Options are those of `ctx.llm`: `returns`, `system`, `max_tokens`, and options of the
-        provider.
+    @overload
+    async def llm(
+        self,
+        prompt: str,
+        *,
+        returns: TypeForm[T] | TypeAdapterLike[T],
+        **options: Unpack[ToolQuestionOptions],
+    ) -> T: ...
+    @overload
+    async def llm(
+        self, prompt: str, *, returns: Form, **options: Unpack[ToolQuestionOptions]
+    ) -> Any: ...
+    @overload
+    async def llm(
+        self, prompt: str, *, returns: None = None, **options: Unpack[ToolQuestionOptions]
+    ) -> str: ...
+    async def llm(
+        self, prompt: str, *, returns: Any = None, **options: Unpack[ToolQuestionOptions]
+    ) -> Any:
+        """Ask a model once: the agent's, unless another is named. The answer is text, or a value of
+        the type `returns`. The usage is counted under `tool:<name>`.
         """
-        chosen = model or self._model
-        return await complete(prompt, **({"model": chosen, **options} if chosen else options))
+        options["model"] = options.get("model") or self._model
+        return await complete(prompt, returns=returns, **options)
 
-    def llm_from_thread(self, prompt: str, *, model: str | None = None, **options: Any) -> Any:
+    @overload
+    def llm_from_thread(
+        self,
+        prompt: str,
+        *,
+        returns: TypeForm[T] | TypeAdapterLike[T],
+        **options: Unpack[ToolQuestionOptions],
+    ) -> T: ...
+    @overload
+    def llm_from_thread(
+        self, prompt: str, *, returns: Form, **options: Unpack[ToolQuestionOptions]
+    ) -> Any: ...
+    @overload
+    def llm_from_thread(
+        self, prompt: str, *, returns: None = None, **options: Unpack[ToolQuestionOptions]
+    ) -> str: ...
+    def llm_from_thread(
+        self, prompt: str, *, returns: Any = None, **options: Unpack[ToolQuestionOptions]
+    ) -> Any:
         """`llm`, for a tool that is not a coroutine."""
         context = contextvars.copy_context()
-        asking = functools.partial(self.llm, prompt, model=model, **options)
+        asking: Any = functools.partial(self.llm, prompt, returns=returns, **options)
         return asyncio.run_coroutine_threadsafe(_within(context, asking), self._loop).result()
 
 

@@ -62,7 +62,7 @@ async def test_no_words_are_left_and_the_loop_replays():
         session = await runtime.session(agent, "c")
         await session.send(f"What is {SECRET}?")
         await session.send(f"Why {SECRET}?")
-        await session.configure({"note": SECRET})
+        await session.configure({"extra": {"note": SECRET}})
         (row,) = await runtime.store.list(SessionFilter(limit=2))
         record = await runtime.store.load(row.birth.id)
         asked = {query.q: query for delivery in record.deliveries for query in delivery.asked}

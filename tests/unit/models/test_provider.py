@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from pydantic_ai.exceptions import ModelQuotaExceededError
 
+from everhold.core.model_settings import SETTING_NAMES
 from everhold.core.query import Kind, Query
 from everhold.errors import (
     AnswerFailed,
+    BadArguments,
     BadSetting,
     MissingExtra,
     NotAllowed,
@@ -19,7 +21,7 @@ from everhold.errors import (
 )
 from everhold.models import Model, Patience
 from everhold.models import provider as home
-from everhold.models.provider_access import MODEL_OPTIONS, ModelName, parse_model_names
+from everhold.models.provider_access import ModelName, parse_model_names
 from everhold.models.provider_errors import classify_model_error
 from everhold.models.retry import RetryBackoff
 
@@ -264,17 +266,28 @@ def test_a_missing_extra_is_said_in_one_line(library: str, monkeypatch: pytest.M
 
 
 def test_options_are_looked_at_when_they_are_given() -> None:
-    assert Model("a:b", temperature=0, openai_store=False, extra_headers={"x": "y"}).names == (
-        ModelName("a", "b"),
-    )
-    with pytest.raises(BadSetting, match="did you mean temperature"):
-        Model("a:b", temprature=0)
+    """An unknown one is refused with the name that was probably meant."""
+    extra = {"openai_store": False}
+    model = Model("a:b", temperature=0, extra=extra, extra_headers={"x": "y"})
+    assert model.names == (ModelName("a", "b"),)
+    with pytest.raises(BadArguments, match=r"'temprature' .did you mean 'temperature'"):
+        Model("a:b", temprature=0)  # type: ignore[call-arg]
 
 
 def test_every_option_is_one_that_the_library_knows() -> None:
     from pydantic_ai.settings import ModelSettings
 
-    assert set(MODEL_OPTIONS) - set(ModelSettings.__annotations__) == set()
+    assert set(SETTING_NAMES) - set(ModelSettings.__annotations__) == {"extra"}
+
+
+async def test_a_question_cannot_set_headers() -> None:
+    """They would be stored with it, and may hold a secret."""
+    local = Model("openai:x@http://127.0.0.1:1/v1")
+    with pytest.raises(AnswerFailed, match=r"everhold.Model\(extra_headers=") as caught:
+        await local.answer(question(options={"extra": {"extra_headers": {"x": "y"}}}), "s-1")
+
+    assert caught.value.kind == "bad_option"
+    await local.close()
 
 
 # ---- what may be asked of it

@@ -105,7 +105,7 @@ class LuaExecution:
         self.birth = birth
         self.meter = meter
         self.replaying = False
-        self.recorded: DeliveryNotes | None = None  # on replay: the recorded notes of this advance
+        self.recorded: Delivery | None = None  # on replay: the recorded delivery
         self.recorded_versions: dict[str, int] = {}
         self.asked_count = 0
         self.n = -1
@@ -319,7 +319,8 @@ class LuaExecution:
         """Seconds of CPU time that an advance may take. On replay more, because the recorded run
         paused in time, maybe on a faster machine.
         """
-        if not self.replaying or (self.recorded is not None and self.recorded.outcome is not None):
+        notes = None if self.recorded is None else self.recorded.notes
+        if not self.replaying or (notes is not None and notes.outcome is not None):
             return self._cpu
         return self._again
 

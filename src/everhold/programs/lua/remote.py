@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from typing import Any, Final
 
-from everhold.core.journal import Delivery, DeliveryNotes, ProgramReply
+from everhold.core.journal import Delivery, ProgramReply
 from everhold.core.metrics import Metrics
 from everhold.core.query import Kind, QueryAnswer, make_lua_namespace
 from everhold.core.session import Birth
@@ -68,7 +68,7 @@ class RemoteLuaExecution:
         self._space = space or make_lua_namespace(get_namespace_name(program.ctx(birth.args)))
         self.meter = meter
         self.replaying = False
-        self.recorded: DeliveryNotes | None = None
+        self.recorded: Delivery | None = None
         self.recorded_versions: dict[str, int] = {}
         self._home = home
         self._worker: LuaWorker | None = None

@@ -26,13 +26,15 @@ import msgspec
 from everhold.core.codec import JSON, to_plain
 from everhold.core.graph import Node
 from everhold.core.journal import DeliveryNotes
+from everhold.core.model_settings import parse_model_settings
 from everhold.core.progress import LOGGED, LogEntry, Progress
 from everhold.core.query import MAX_TOKENS, METERED, ON_UNAVAILABLE, Kind, Query, Rerun, Usage
-from everhold.core.schema import encode_value_as, schema_of
+from everhold.core.schema import describe_misfit, encode_value_as, schema_of
 from everhold.core.turn import SettledTurn
+from everhold.core.unknown_names import list_keyword_names
 from everhold.errors import AfterCancel, BadArguments, BadValue, CannotRestart, ForeignCall
 from everhold.ports.answerer import check_on_unavailable
-from everhold.ports.program import Call
+from everhold.ports.program import Call, Program
 from everhold.ports.signature import get_return_type
 from everhold.programs.python.event_loop import (
     DeterministicFuture,
@@ -202,12 +204,17 @@ class PythonContext:
         to: str | None = None,
         timeout: float | None = None,
         default: Any = _NONE,
-        **options: Any,
+        model: str | Sequence[str] | None = None,
+        on_unavailable: str | None = None,
+        **settings: Any,
     ) -> DeterministicFuture:
         execution = self._execution
         task = self._task()
-        if ON_UNAVAILABLE in options:
-            check_on_unavailable(options[ON_UNAVAILABLE])
+        options = self._parse_settings(settings) if settings else {}
+        if model is not None:
+            options["model"] = _check_model(model)
+        if on_unavailable is not None:
+            options[ON_UNAVAILABLE] = check_on_unavailable(on_unavailable)
         if execution.birth.budget is not None:
             self._within_budget(1)
         if type(prompt) is not str or not prompt.isascii():
@@ -230,7 +237,7 @@ class PythonContext:
             max_tokens,
             grounded,
             underspecified,
-            to_plain(options, "options") if options else None,
+            options or None,
             to=None if to is None else check_ctx_name(to, "to"),
             schema=None if returns is None else _schema(returns),
             expires_at=None if timeout is None else self._after(timeout),
@@ -240,11 +247,23 @@ class PythonContext:
         execution.llm_asked += 1
         return execution.ask(query, returns)
 
+    def _parse_settings(self, given: dict[str, Any]) -> dict[str, JSON]:
+        """The settings of a model question; raises `BadArguments`."""
+        try:
+            return parse_model_settings("ctx.llm", given, also=_LLM_KEYWORDS)
+        except BadArguments:
+            # Earlier versions recorded any option; such a question is replayed as it was asked.
+            recorded = self._execution.get_recorded_query()
+            known = {} if recorded is None else recorded.options or {}
+            if any(name not in known or known[name] != given[name] for name in given):
+                raise
+            return dict(given)
+
     async def llm_batch(
         self, items: Sequence[str | Mapping[str, Any]], **options: Any
     ) -> list[Any]:
-        if not items:
-            raise BadArguments("ctx.llm_batch", "items must not be empty")
+        if not items or isinstance(items, str):
+            raise BadArguments("ctx.llm_batch", "items must be a list with at least one prompt")
         if self._execution.birth.budget is not None:
             self._within_budget(len(items))
         asked: list[DeterministicFuture] = []
@@ -317,6 +336,11 @@ class PythonContext:
     ) -> Any:
         if not callable(function):
             raise BadArguments("ctx.call", f"{function!r} is not a function")
+        if isinstance(function, Program):
+            raise BadArguments(
+                "ctx.call",
+                f"{function.name} is a program; run it with ctx.run({function.name}(…))",
+            )
         if asyncio.iscoroutine(function):
             raise BadArguments(
                 "ctx.call",
@@ -400,7 +424,10 @@ class PythonContext:
 
     def recorded(self) -> DeliveryNotes | None:
         execution = self._execution
-        return (execution.recorded or DeliveryNotes()) if execution.replaying else None
+        if not execution.replaying:
+            return None
+        recorded = execution.recorded
+        return (None if recorded is None else recorded.notes) or DeliveryNotes()
 
     def fact(self, name: str, value: JSON, default: JSON = None) -> JSON:
         execution = self._execution
@@ -632,6 +659,10 @@ class PythonContext:
         }
 
 
+#: The keywords of `ctx.llm` besides the settings of the model.
+_LLM_KEYWORDS: Final = list_keyword_names(PythonContext._ask_llm)
+
+
 class _DroppedTask:
     """Stands in for the task of a program that is being dropped; its counters are not used."""
 
@@ -699,6 +730,13 @@ def _check_call(call: Any) -> Call[Any]:
             "ctx", f"{call!r} is not a call; call the program, as in ctx.run(my_program(x=1))"
         )
     return call
+
+
+def _check_model(model: Any) -> JSON:
+    plain = list(model) if isinstance(model, Sequence) and not isinstance(model, str) else model
+    if misfit := describe_misfit(plain, str | list[str]):
+        raise BadArguments("ctx.llm", f"model {misfit}")
+    return to_plain(plain, "model")
 
 
 def _schema(returns: Any) -> dict[str, JSON]:

@@ -168,7 +168,7 @@ class PythonExecution:
         self.n = -1
         self.cancelled = False
         self.recorded_versions: dict[str, int] = {}  # of the delivery being replayed
-        self.recorded: DeliveryNotes | None = None  # notes of the delivery being replayed
+        self.recorded: Delivery | None = None  # the delivery being replayed
         self.facts: dict[str, JSON] = {}
         self.after: list[Callable[[], Any]] = []  # to run after this advance is committed
         self.versions: dict[str, int] = {}
@@ -232,7 +232,7 @@ class PythonExecution:
     def follow(
         self, recorded: Sequence[Delivery], place: int, last: int
     ) -> tuple[int, ProgramReply]:
-        given = recorded[place]
+        self.recorded = given = recorded[place]
         track = self._track
         if track is not None:
             track.lay(recorded, place, last)
@@ -332,6 +332,7 @@ class PythonExecution:
                 ):
                     break
                 place += 1
+                self.recorded = following
                 self.n = following.n
                 loop.now = following.at
                 self.llm_asked = 0
@@ -476,8 +477,17 @@ class PythonExecution:
     @replaying.setter
     def replaying(self, value: bool) -> None:
         self.loop.replaying = value
-        if not value and self._track is not None:
-            self._track.leave()
+        if not value:
+            self.recorded = None
+            if self._track is not None:
+                self._track.leave()
+
+    def get_recorded_query(self) -> Query | None:
+        """The recorded query that the next one should repeat; None if none is replayed."""
+        recorded = self.recorded
+        if recorded is None:
+            return None
+        return next((query for query in recorded.asked if query.q == self.asked_count), None)
 
     @property
     def silent(self) -> bool:
