@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from everhold.blocking import run as run
     from everhold.core.budget import Budget as Budget
     from everhold.core.observer import Observer as Observer
+    from everhold.core.progress import Progress as Progress
     from everhold.core.query import Query as Query
     from everhold.core.query import Usage as Usage
     from everhold.core.status import Accepted as Accepted
@@ -87,6 +88,7 @@ _HOMES = {
     "Paused": "core.status",
     "Plugin": "hooks",
     "Program": "ports.program",
+    "Progress": "core.progress",
     "Query": "core.query",
     "Running": "core.status",
     "Runtime": "runtime",

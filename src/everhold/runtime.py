@@ -35,6 +35,7 @@ from everhold.core.codec import JSON, to_plain
 from everhold.core.intake import MAX_INPUT_BYTES, require_input_fits
 from everhold.core.lease import TTL
 from everhold.core.observer import Observer
+from everhold.core.progress import Progress
 from everhold.core.query import Kind, Query, Usage
 from everhold.core.schema import decode_value_as
 from everhold.core.session import OUTSIDE, WORKERS, Birth, Seed, SessionId, SessionState, mint
@@ -152,6 +153,7 @@ class Info(msgspec.Struct, frozen=True):
     parent: SessionId | None
     origin: SessionId | None
     forked_by: dict[str, JSON] | None = None
+    progress: Progress | None = None  # what its program reported last
 
 
 class Runtime:
@@ -965,6 +967,7 @@ def _info(birth: Birth, head: Any) -> Info:
         birth.parent,
         birth.origin,
         birth.forked_by,
+        head.metrics.progress,
     )
 
 

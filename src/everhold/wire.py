@@ -2,7 +2,8 @@
 
 Rules
   1. The keys of a status never change and are never dropped. Added since: `session_id` on every
-     status; `code`, `hint` and `stats` on an error; on a query, its other fields.
+     status; `code`, `hint` and `stats` on an error; `progress`, if the program reported any; on a
+     query, its other fields.
   2. A flag is present only when it is true; `system` is always present, and null when unset.
   3. Only queries that can be answered from outside are listed: one in the single form, several in
      the batch form.
@@ -98,19 +99,23 @@ def dump_wire_json(value: JSON) -> str:
 
 def status_json(status: Status) -> dict[str, JSON]:
     """A status as JSON."""
+    told: dict[str, JSON]
     match status:
         case Accepted(session_id, remaining):
             return {"status": "accepted", "session_id": session_id, "remaining": remaining}
         case Running(session_id, waiting_for):
-            return (
+            told = (
                 _waiting(session_id, waiting_for)
                 if waiting_for
                 else {"status": "running", "session_id": session_id}
             )
         case Paused():
-            return _paused(status)
+            told = _paused(status)
         case _:
             return _finished(status)
+    if status.progress is not None:
+        told["progress"] = status.progress.json()
+    return told
 
 
 def status_exit_code(status: Status) -> ExitCode:

@@ -252,7 +252,7 @@ class Reader:
 def _plain(text: str) -> str:
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     # a bar is gone when the work is done
-    text = re.sub(r"(?:\r*\w+ [━╸╺ ]+\d+%[ \d:-]*)+\r*\n\r*", "", text)
+    text = re.sub(r"(?:\r*\w+ [━╸╺ ]+\d+%[^\r\n]*)+\r*\n\r*", "", text)
     return "\n".join(
         line.rstrip() if line.strip() else "" for line in text.replace("\r\n", "\n").split("\n")
     )

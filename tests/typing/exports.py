@@ -50,6 +50,7 @@ EXPORTS: tuple[object, ...] = (
     everhold.Paused,
     everhold.Plugin,
     everhold.Program,
+    everhold.Progress,
     everhold.Query,
     everhold.Running,
     everhold.Runtime,

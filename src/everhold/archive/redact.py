@@ -23,6 +23,7 @@ import msgspec
 from everhold.core.codec import JSON
 from everhold.core.intake import IntakeItem
 from everhold.core.journal import Delivery, DeliveryNotes
+from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
 from everhold.core.query import Kind, Query, QueryAnswer
 from everhold.core.schema import validate_value
@@ -296,10 +297,20 @@ def redact_delivery(one: Delivery, asked: Mapping[int, Query], wanted: Collectio
     return Delivery(one.n, one.at, answers, queries, notes)
 
 
+def redact_metrics(metrics: Metrics, wanted: Collection[str]) -> Metrics:
+    """The metrics of a head; its progress is a note."""
+    if "notes" not in wanted:
+        return metrics
+    return replace(metrics, progress=_progress(metrics.progress))
+
+
+def _progress(progress: Progress | None) -> Progress | None:
+    if progress is None or progress.message is None:
+        return progress
+    return Progress(progress.step, progress.total, redact_text(progress.message))
+
+
 def _notes(notes: DeliveryNotes) -> DeliveryNotes:
-    progress = notes.progress
-    if progress is not None and progress.message is not None:
-        progress = Progress(progress.step, progress.total, redact_text(progress.message))
     return replace(
         notes,
         cancel=None if notes.cancel is None else redact_text(notes.cancel),
@@ -307,7 +318,7 @@ def _notes(notes: DeliveryNotes) -> DeliveryNotes:
             LogEntry(entry.ts, entry.level, entry.source, redact_text(entry.message))
             for entry in notes.log
         ],
-        progress=progress,
+        progress=_progress(notes.progress),
         record=redact_json(notes.record),
         outcome=_outcome(notes.outcome),
         nodes=[replace(node, content=redact_conversation(node.content)) for node in notes.nodes],

@@ -242,7 +242,7 @@ class Exporter:
             head.n,
             head.due_at,
             head.updated_at,
-            head.metrics,
+            redact.redact_metrics(head.metrics, self._parts),
             head.attempts,
         )
         self._writer.session(opening, deliveries, letters, effects, line, attached, items)

@@ -95,7 +95,7 @@ def answer_(
     given = [one for one in (value, file, error, verdict) if one is not None]
     if len(given) > 1:
         raise make_usage_error("give one of VALUE, --file, --error, --yes and --no")
-    with open_moving_runtime(database, answerer) as opened:
+    with open_moving_runtime(database, answerer, shows=not as_json) as opened:
         session_id = opened.session(session)
         status = opened.runtime.status(session_id)
         if given or not (at_terminal() and isinstance(status, Paused)):

@@ -32,6 +32,7 @@ from everhold.shell_command import format_database_option
 if TYPE_CHECKING:
     from everhold.agents.agent import Agent
     from everhold.blocking import BlockingRuntime
+    from everhold.cli.session_bar import SessionBar
     from everhold.core.codec import JSON
     from everhold.models import AnswererSpec
     from everhold.packages.catalog import KnownPrograms
@@ -93,9 +94,12 @@ def describe_user(name: str | None = None) -> dict[str, JSON]:
 class CommandRuntime:
     """An open runtime, for one command."""
 
-    def __init__(self, runtime: BlockingRuntime, typed: str | None) -> None:
+    def __init__(
+        self, runtime: BlockingRuntime, typed: str | None, bar: SessionBar | None = None
+    ) -> None:
         self.runtime = runtime
         self._typed = typed
+        self.bar = bar  # None: the command shows no progress
 
     @property
     def database(self) -> str:
@@ -170,10 +174,16 @@ def format_short_name(session_id: str, key: str | None) -> str:
 
 @contextmanager
 def open_command_runtime(
-    database: str | None, *, llm: AnswererSpec = None, moves: bool = False, creates: bool = False
+    database: str | None,
+    *,
+    llm: AnswererSpec = None,
+    moves: bool = False,
+    creates: bool = False,
+    shows: bool = False,
 ) -> Iterator[CommandRuntime]:
     """Opens the runtime of a command. With `moves`, sessions move while it is open; with `creates`,
-    the database is created if it does not exist.
+    the database is created if it does not exist. With `shows`, a bar at the terminal shows the
+    progress that the program of the session reports.
     """
     from everhold.blocking import open_blocking
     from everhold.engine.arguments import UNSET
@@ -185,8 +195,26 @@ def open_command_runtime(
     # A command that moves sessions without a model leaves their model queries to workers. That is
     # UNSET; None would say that workers leave them alone, too.
     answers = [] if not moves else UNSET if llm is None else llm
-    with open_blocking(database, llm=answers, recover=moves) as runtime:
-        yield CommandRuntime(runtime, database)
+    bar = None
+    if shows and sys.stderr.isatty():
+        from everhold.cli.session_bar import SessionBar
+
+        bar = SessionBar()
+    observers = [] if bar is None else [bar]
+    with open_blocking(database, llm=answers, recover=moves, observers=observers) as runtime:
+        opened = CommandRuntime(runtime, database, bar)
+        if bar is None:
+            yield opened
+            return
+        bar.runtime = opened.ask(_get_runtime)
+        try:
+            yield opened
+        finally:
+            bar.hide()
+
+
+async def _get_runtime(runtime: Runtime) -> Runtime:
+    return runtime
 
 
 def resolve_program(database: str | None, name: str) -> Program[Any, Any]:

@@ -284,11 +284,19 @@ def add_answer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def open_moving_runtime(
-    database: str | None, answerer: AnswerOptions | None = None, *, creates: bool = False
+    database: str | None,
+    answerer: AnswerOptions | None = None,
+    *,
+    creates: bool = False,
+    shows: bool = False,
 ) -> Iterator[CommandRuntime]:
     """Opens a runtime in which sessions move while the command runs."""
     with open_command_runtime(
-        database, llm=(answerer or AnswerOptions()).llm(database), moves=True, creates=creates
+        database,
+        llm=(answerer or AnswerOptions()).llm(database),
+        moves=True,
+        creates=creates,
+        shows=shows,
     ) as opened:
         yield opened
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 import click
 
 from everhold.core.codec import JSON
+from everhold.core.progress import Progress
 from everhold.core.query import MODEL_KINDS, Kind, Query
 from everhold.core.status import (
     LATEST,
@@ -153,7 +154,9 @@ def _print_stacked(columns: Sequence[str], cells: list[list[str]], width: int) -
 
 
 class ProgressBar(Protocol):
-    """Moves a progress bar. The note stands behind it, such as the cost so far."""
+    """Moves a progress bar; a total of 0 is not known. The note stands behind it, such as the cost
+    so far.
+    """
 
     def __call__(self, done: int, total: int, note: str = "") -> object: ...
 
@@ -179,7 +182,9 @@ def show_progress(text: str, *, quiet: bool = False) -> Iterator[ProgressBar | N
     late = threading.Timer(MOMENT, bar.start)
     late.start()
     try:
-        yield lambda done, total, note="": bar.update(task, completed=done, total=total, note=note)
+        yield lambda done, total, note="": bar.update(
+            task, completed=done, total=total or None, note=note
+        )
     finally:
         late.cancel()
         late.join()
@@ -260,8 +265,26 @@ def _print_details(status: Status, terminal: bool) -> None:
                 click.echo(f"  {format_question(query)}")
 
 
-def format_headline(status: Status, name: str) -> str:
+def format_headline(status: Status, name: str, *, progress: bool = True) -> str:
     """One line about the status of a session."""
+    line = _format_state(status, name)
+    if progress and isinstance(status, Paused | Running) and status.progress is not None:
+        line += f" · {format_progress(status.progress)}"
+    return line
+
+
+def format_progress(progress: Progress | None, limit: int = 0) -> str:
+    """The progress that a program reported, on one line: `137 of 200 (68%): documents`."""
+    if progress is None:
+        return ""
+    if not progress.total:
+        return format_line(str(progress), limit)
+    share = f" ({100 * progress.step // progress.total}%)"
+    of = f"{progress.step} of {progress.total}{share}"
+    return format_line(f"{of}: {progress.message}" if progress.message else of, limit)
+
+
+def _format_state(status: Status, name: str) -> str:
     match status:
         case Finished(outcome=Raised(error=error)):
             return f"failed · {name} · {format_line(error)}"

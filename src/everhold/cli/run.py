@@ -90,7 +90,7 @@ def run_(
     """
     if not resumes and program is None:
         raise make_usage_error("PROGRAM is missing; to resume the newest session, use -c")
-    with open_moving_runtime(database, answerer, creates=True) as opened:
+    with open_moving_runtime(database, answerer, creates=True, shows=not as_json) as opened:
         if resumes:
             status = opened.runtime.status(
                 _find_session_to_resume(opened, database, program or "@last")
@@ -100,6 +100,14 @@ def run_(
             call = build_call(found, arguments, json_args)
             label_values = parse_pairs(labels, "--label")
             since = time.time()
+            if opened.bar is not None:
+                opened.bar.follow(
+                    lambda birth: (
+                        birth.parent is None
+                        and birth.program == found.ref
+                        and (birth.created_at >= since if key is None else birth.key == key)
+                    )
+                )
             with report_on_interrupt(
                 opened, lambda: _find_started_session(opened, found.ref, since)
             ):
@@ -155,7 +163,7 @@ def retry_(
 
     Recorded answers are kept, and errors among them too. To ask again, use `everhold fork --at N`.
     """
-    with open_moving_runtime(database, answerer) as opened:
+    with open_moving_runtime(database, answerer, shows=not as_json) as opened:
         session_id = opened.session(session)
         with report_on_interrupt(opened, lambda: opened.name(session_id)):
             status = opened.runtime.retry(session_id, by=describe_user(name), wait=wait)
@@ -205,7 +213,7 @@ def fork_(
     \b
     everhold fork refund-7 --at 2 --answer "It arrived broken"
     """
-    with open_moving_runtime(database, answerer) as opened:
+    with open_moving_runtime(database, answerer, shows=not as_json) as opened:
         session_id = opened.session(session)
         if answer is None:
             status = opened.runtime.fork(

@@ -27,6 +27,7 @@ from everhold.cli.output import (
     format_line,
     format_moment,
     format_plain_value,
+    format_progress,
     format_question,
     print_footer,
     print_json,
@@ -101,9 +102,15 @@ def sessions_(
         if as_json:
             rows = [record_to_wire(info, "created_at", "updated_at", "due_at") for info in listed]
             return print_json({"database": opened.database, "sessions": rows})
-        columns = ("session", "state", "program", "steps", "moved", "title")
+        columns = ["session", "state", "program", "steps", "moved", "title", "progress"]
+        wide = ["program", "title", "progress"]
+        cells = [_row(info) for info in listed]
+        if all(info.progress is None for info in listed):
+            columns.pop()
+            wide.pop()
+            cells = [row[:-1] for row in cells]
         if listed:
-            print_table(columns, [_row(info) for info in listed], wide=("program", "title"))
+            print_table(columns, cells, wide=wide)
         else:
             click.echo("no sessions")
         print_footer(opened.database)
@@ -112,7 +119,9 @@ def sessions_(
 def _row(info: Any) -> tuple[str, ...]:
     name = format_short_name(info.session_id, info.key)
     program = _strip_folders(info.program)
-    return name, info.state, program, str(info.steps), format_ago(info.updated_at), info.title
+    moved = format_ago(info.updated_at)
+    progress = format_progress(info.progress)
+    return name, info.state, program, str(info.steps), moved, info.title, progress
 
 
 def _strip_folders(program: str) -> str:
@@ -165,6 +174,7 @@ def _facts(record: SessionRecord) -> dict[str, JSON]:
         "parent": birth.parent,
         "origin": birth.origin,
         "forked_by": birth.forked_by,
+        "progress": None if head.metrics.progress is None else head.metrics.progress.json(),
     }
     return facts
 
@@ -193,6 +203,7 @@ def _show_facts(record: SessionRecord) -> None:
         else "",
         "started": f"{format_moment(birth.created_at)} ({format_ago(birth.created_at)})",
         "moved": format_ago(record.head.updated_at),
+        "progress": format_progress(record.head.metrics.progress),
     }
     for name, value in shown.items():
         if value:
@@ -397,7 +408,10 @@ def watch_(session: str, every: float, database: str | None, as_json: bool) -> i
             for step in reader.read(record.deliveries):
                 _print_step(step, as_json)
             status = opened.runtime.status(session_id)
-            now = status_json(status) if as_json else format_headline(status, name)
+            if as_json:
+                now: JSON = status_json(status)
+            else:  # the steps have shown its progress
+                now = format_headline(status, name, progress=False)
             if now != last:
                 last = now
                 print_json(now) if as_json else click.secho(now, bold=True)
@@ -412,6 +426,8 @@ def _print_step(step: JournalStep, as_json: bool) -> None:
     for one in step.answered:
         text = _format_exchange(None, one.answer)[3]
         click.echo(f"{step.n:>4}  {one.answer.id} ← {format_line(text, 100)}")
+    if step.notes.progress is not None:
+        click.echo(f"{step.n:>4}  {format_progress(step.notes.progress)}")
     for query in step.asked:
         click.echo(
             f"{step.n:>4}  {query.id} {query.kind}: {format_line(format_asked_text(query), 100)}"

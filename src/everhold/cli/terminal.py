@@ -9,6 +9,7 @@ In an answer, lines that begin with a colon are commands:
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _YES = frozenset({"yes", "y", "true"})
 _NO = frozenset({"no", "n", "false"})
+#: Seconds between two looks at a session whose progress is shown.
+POLL_SECONDS = 0.5
 _HELP = ":e editor  :f FILE  :error TEXT  :quit"
 
 
@@ -174,7 +177,9 @@ def drive_until_blocked(
     """
     name = opened.name(status.session_id)
     talks = talks and at_terminal() and not as_json
-    with report_on_interrupt(opened, lambda: name):
+    if opened.bar is not None:
+        opened.bar.follow(lambda birth: birth.id == status.session_id)
+    with report_on_interrupt(opened, lambda: name), _hiding_bar(opened):
         try:
             known = _list_model_queries(status) if tried else set()
             status = _drive(opened, status, wait=wait, talks=talks, name=name, tried=known)
@@ -223,7 +228,7 @@ def _drive(
                 opened.ask(lambda runtime, which=status.session_id: _check_resumes(runtime, which))  # type: ignore[misc]
             if wait is None and talks:
                 click.secho(format_headline(status, name), dim=True, err=True)
-            status = opened.runtime.wait(status.session_id, wait)
+            status = _wait(opened, status, wait)
             if wait is not None and not (isinstance(status, Paused) and status.queries):
                 return status
             continue
@@ -231,10 +236,41 @@ def _drive(
             tried = tried | _list_model_queries(status)
             status = opened.runtime.move(status)
         elif talks:
-            status = _answer_by_person(opened, status.queries[0], name)
+            with _hiding_bar(opened):
+                status = _answer_by_person(opened, status.queries[0], name)
         else:
             return status
     return status
+
+
+@contextmanager
+def _hiding_bar(opened: CommandRuntime) -> Iterator[None]:
+    """Hides the progress bar before and after something else is shown."""
+    try:
+        if opened.bar is not None:
+            opened.bar.hide()
+        yield
+    finally:
+        if opened.bar is not None:
+            opened.bar.hide()
+
+
+def _wait(opened: CommandRuntime, status: Status, wait: float | None) -> Status:
+    """Waits for the session. With a progress bar, reads meanwhile what other processes report."""
+    if opened.bar is None:
+        return opened.runtime.wait(status.session_id, wait)
+    end = None if wait is None else time.monotonic() + wait
+    while True:
+        if isinstance(status, Paused | Running) and status.progress is not None:
+            opened.bar.show(status.progress)
+        left = POLL_SECONDS if end is None else min(POLL_SECONDS, max(0, end - time.monotonic()))
+        status = opened.runtime.wait(status.session_id, left)
+        if (
+            isinstance(status, Finished)
+            or (isinstance(status, Paused) and status.queries)
+            or (end is not None and time.monotonic() >= end)
+        ):
+            return status
 
 
 def _list_model_queries(status: Status) -> set[str]:

@@ -23,6 +23,7 @@ import msgspec
 
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
+from everhold.core.progress import Progress
 from everhold.core.query import METERED, Blocked, Query, QueryAnswer
 from everhold.core.usage import (
     DEFINITE,
@@ -53,6 +54,7 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
     begun: int = 0
     # open queries that could not be answered, and why: see `Head.block`
     blocked: dict[int, Blocked] | None = None
+    progress: Progress | None = None  # what the program reported last
 
     def paused(self, queries: Iterable[Query]) -> None:
         """Counts the queries that the program made."""

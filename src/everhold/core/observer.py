@@ -1,7 +1,7 @@
 """Observers: callbacks for the events of a session.
 
 Subclass `Observer` and override the methods you need. `metrics.Metrics` counts the same
-events, except `printed`.
+events, except `progressed` and `printed`.
 
 Rules
   1. An observer is called after the commit, except for `printed`. It cannot change or undo it.
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from everhold.core.codec import JSON
 from everhold.core.metrics import Metrics
+from everhold.core.progress import Progress
 from everhold.core.query import Query, QueryAnswer
 from everhold.core.usage import TokenCost
 
@@ -46,6 +47,9 @@ class Observer:
 
     def resumed(self, session_id: str) -> None:
         """The program resumes."""
+
+    def progressed(self, session_id: str, progress: Progress) -> None:
+        """The program reported its progress: the last report of the step."""
 
     def printed(self, session_id: str, call: str, text: str) -> None:
         """A program that a model or a host runs in this session has printed `text`. It is not
@@ -90,6 +94,9 @@ class Observers(Observer):
 
     def resumed(self, session_id: str) -> None:
         self._notify(lambda observer: observer.resumed(session_id))
+
+    def progressed(self, session_id: str, progress: Progress) -> None:
+        self._notify(lambda observer: observer.progressed(session_id, progress))
 
     def printed(self, session_id: str, call: str, text: str) -> None:
         self._notify(lambda observer: observer.printed(session_id, call, text))

@@ -2,7 +2,8 @@
 
 Rules
   1. A session shows its newest `MAX_ENTRIES` log entries; older ones are dropped.
-  2. Only the latest progress is kept.
+  2. Only the latest progress is kept. Its delivery has it in full, and the head in short, so that
+     listings need no journal.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ MAX_ENTRIES: Final = 20
 #: The newest entries that a delivery stores, so that a program with an endless log cannot fill the
 #: disk.
 LOGGED: Final = 1000
+#: Characters of a progress message in the head, which every commit rewrites.
+MAX_HEAD_CHARS: Final = 200
 
 
 class LogEntry(msgspec.Struct, frozen=True, gc=False):
@@ -34,14 +37,24 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False):
-    """The progress that a program reports."""
+    """The progress that a program reported last; a `total` of 0 means that it is not known."""
 
     step: int
     total: int
     message: str | None = None
 
+    def __str__(self) -> str:
+        count = f"{self.step} of {self.total}" if self.total else str(self.step)
+        return f"{count}: {self.message}" if self.message else count
+
     def json(self) -> dict[str, JSON]:
         return {"step": self.step, "total": self.total, "message": self.message}
+
+    def shorten(self) -> Progress:
+        """The same with at most `MAX_HEAD_CHARS` characters of the message, for the head."""
+        if self.message is None or len(self.message) <= MAX_HEAD_CHARS:
+            return self
+        return Progress(self.step, self.total, self.message[: MAX_HEAD_CHARS - 1] + "…")
 
 
 class LogRing:

@@ -166,6 +166,7 @@ class Running(msgspec.Struct, frozen=True):
 
     session_id: str
     waiting_for: tuple[str, ...] = ()
+    progress: Progress | None = None  # what the program reported last
 
     @property
     def state(self) -> str:
@@ -182,6 +183,7 @@ class Paused(msgspec.Struct, frozen=True):
     queries: tuple[OpenQuery, ...] = ()
     until: float | None = None
     waiting_for: tuple[str, ...] = ()
+    progress: Progress | None = None  # what the program reported last
 
     @property
     def state(self) -> str:

@@ -313,7 +313,9 @@ class Engine:
                         if self._in_place >= self._turns:
                             self._in_place = 0
                             await asyncio.sleep(0)  # let other tasks run
-                        return Paused(live.id, (OpenQuery(live.id, done, live.head.updated_at),))
+                        head = live.head
+                        asked_next = (OpenQuery(live.id, done, head.updated_at),)
+                        return Paused(live.id, asked_next, None, (), head.metrics.progress)
                     status = await self.shielded.run(self._finished(live, done))  # type: ignore[arg-type]
                     if status is not None:
                         return status
@@ -354,7 +356,8 @@ class Engine:
             if not sessions.observed:
                 sessions.after_plain(live, done)
             if type(done) is Query:
-                return Paused(live.id, (OpenQuery(live.id, done, live.head.updated_at),))
+                asked = (OpenQuery(live.id, done, live.head.updated_at),)
+                return Paused(live.id, asked, progress=live.head.metrics.progress)
             return self._after(live, done)  # type: ignore[arg-type]
         except Overtaken:
             sessions.drop(live)
@@ -846,16 +849,17 @@ def make_open_status(
         for entry in list_answerable(opened, working)
     )
     if head.state is SessionState.RUNNING:
+        busy = _busy(birth, opened, working)
         if queries and not head.mail:
-            return Paused(birth.id, queries, head.due_at, _busy(birth, opened, working))
-        return Running(
-            birth.id, _busy(birth, opened, working) or ("its program, to take an accepted answer",)
-        )
+            return Paused(birth.id, queries, head.due_at, busy, head.metrics.progress)
+        busy = busy or ("its program, to take an accepted answer",)
+        return Running(birth.id, busy, head.metrics.progress)
     return Paused(
         birth.id,
         queries,
         head.due_at,
         () if queries else _busy(birth, opened, working) or ("a timer",),
+        head.metrics.progress,
     )
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from everhold.core.intake import INPUT, Intake, IntakeItem
 from everhold.core.journal import AskedQuery, find_open_queries, split_at_last_restart
+from everhold.core.progress import Progress
 from everhold.core.query import (
     KINDS,
     MODEL_KINDS,
@@ -56,6 +57,7 @@ class Explanation(msgspec.Struct, frozen=True):
     because: list[str]
     moves: list[str]
     blocked: dict[str, Blocked] = {}  # open queries that no process could answer, and why
+    progress: Progress | None = None  # what the program reported last
 
 
 async def explain_session(
@@ -80,6 +82,8 @@ async def explain_session(
     else:
         explainer.life()
         await explainer.program(host)
+    if record.head.metrics.progress is not None:
+        explainer.because.append(f"Its last progress: {record.head.metrics.progress}")
     if intake is not None:
         explainer.intake(intake)
     return Explanation(
@@ -88,6 +92,7 @@ async def explain_session(
         explainer.because,
         explainer.moves,
         explainer.blocked,
+        record.head.metrics.progress,
     )
 
 

@@ -256,6 +256,7 @@ async def rebuild_session(
         execution.drop()
         raise
     meter.blocked = record.head.metrics.blocked
+    meter.progress = record.head.metrics.progress or meter.progress
     live.head.metrics = meter
     live.letters = record.letters
     live.working = {effect.q: effect.worker for effect in record.effects}
@@ -356,6 +357,9 @@ class _Replay:
     def _count(self, expected: ExpectedReply) -> None:
         if self._meter is not None:
             count_replayed_answers(self._meter, self._live.opened, expected)
+            notes = expected.reply.notes
+            if notes is not None and notes.progress is not None:
+                self._meter.progress = notes.progress.shorten()
 
     def _take(self, expected: ExpectedReply, reply: ProgramReply) -> None:
         live = self._live

@@ -325,6 +325,8 @@ class SessionCache:
                 observers.partly_answered(session_id, query, answer, remaining)
         if said.answered and said.resumed:
             observers.resumed(session_id)
+        if said.progress is not None:
+            observers.progressed(session_id, said.progress)
         outcome = said.outcome
         metrics = live.head.metrics
         if outcome is None:

@@ -30,6 +30,7 @@ from everhold.core.journal import (
     find_first_open_delivery,
     get_restart,
 )
+from everhold.core.progress import Progress
 from everhold.core.query import (
     IN_STORE,
     MODEL_KINDS,
@@ -81,6 +82,7 @@ class StepResult(msgspec.Struct):
     others: list[SessionId] = []  # other sessions that got a letter or were created
     settled: bool = False  # a turn of an agent settled
     resumed: bool = False  # the program did more than wait for the rest of several answers
+    progress: Progress | None = None  # what the program reported last in this step
 
 
 class StepInProgress(msgspec.Struct):
@@ -197,6 +199,9 @@ class Stepper:
         if notes is not None:
             if notes.settled is not None:
                 current.said.settled = True
+            if notes.progress is not None:
+                current.said.progress = notes.progress
+                live.head.metrics.progress = notes.progress.shorten()
             if notes.restart is not None:
                 return self._restart(live, current, notes)
         if reply.outcome is not None:

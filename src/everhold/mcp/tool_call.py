@@ -42,6 +42,8 @@ T = TypeVar("T")
 DEFAULT_WAIT_SECONDS: Final = 30.0
 #: Seconds between two polls of a session that waits for a person or a child session.
 POLL_SECONDS: Final = 0.25
+#: What is added to a progress number that would not grow.
+LEAST_PROGRESS: Final = 0.001
 _ID: Final = re.compile(r"s-[0-9a-f]{16}-[0-9a-f]{24}")
 
 
@@ -256,21 +258,23 @@ class ProgressNotifier:
         self.session_id = session_id
         self._reader = JournalReader(seen + 1)
         self._answers = 0
+        self._sent = -1.0  # the last number that was sent
 
     async def follow(self, event: asyncio.Event) -> None:
         while True:
             await event.wait()
             event.clear()
             progress = await self._read_new_steps()
-            message = (
-                f"{self._answers} answers so far"
-                if progress is None
-                else (
-                    progress.message
-                    or f"step {progress.step}" + (f" of {progress.total}" if progress.total else "")
-                )
-            )
-            await self._context.session.report_progress(self._reader.next_n, None, message)
+            if progress is None:
+                message = f"{self._answers} answers so far"
+                number, total = float(self._reader.next_n), None
+            else:
+                message = progress.message or str(progress)
+                number, total = float(progress.step), float(progress.total) or None
+            if number <= self._sent:  # the protocol wants a larger number in each notification
+                number = self._sent + LEAST_PROGRESS
+            self._sent = number
+            await self._context.session.report_progress(number, total, message)
 
     async def send_remaining_logs(self) -> None:
         """Send the log entries that were not sent yet, if the client requested logs."""
@@ -278,14 +282,12 @@ class ProgressNotifier:
             await self._read_new_steps()
 
     async def _read_new_steps(self) -> Progress | None:
-        """Send the logs of the new steps, and return their last progress."""
+        """Send the logs of the new steps. Returns what the program reported last, also before."""
         record = await self._store.load(self.session_id, self._reader.next_n)
-        progress: Progress | None = None
         for step in self._reader.read(record.deliveries):
             self._answers += len(step.answered)
             await _send_log(self._context, step.notes.log)
-            progress = step.notes.progress or progress
-        return progress
+        return record.head.metrics.progress
 
 
 def wants_log(context: RequestContext) -> bool:

@@ -2,10 +2,13 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from everhold.cli import output
+from tests.failures import collect_failures
 
 from .conftest import Cli
 
@@ -75,3 +78,81 @@ def test_a_moments_work_has_no_bar(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     cli("run", "shop.py:refund", "order=7", "--key", "seven", "--answer-with", "cat")
     assert cli("db", "verify").err == ""
+
+
+READS = """
+import everhold
+
+@everhold.program
+async def reads(ctx: everhold.Context) -> str:
+    for number in (136, 137):
+        ctx.progress(number, 200, "documents of Tuesday")
+        await ctx.llm(f"document {number}")
+    return await ctx.input("Which one?")
+"""
+
+
+@pytest.fixture
+def reading(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    Path("reading.py").write_text(READS)
+    monkeypatch.setattr(output, "threading", SimpleNamespace(Timer=AtOnce))
+    monkeypatch.setenv("TERM", "xterm")
+    return cli
+
+
+def test_what_a_program_reports_is_in_every_view_of_its_session(reading: Cli) -> None:
+    """`run` without a terminal says it with the status; no bar is shown."""
+    said = reading("run", "reading.py:reads", "--key", "k", "--answer-with", "cat")
+    words = "137 of 200 (68%): documents of Tuesday"
+    assert words in said.err
+    assert "━" not in said.err
+    with collect_failures() as row:
+        for typed in (["show", "k"], ["sessions"], ["run", "-c", "k"]):
+            with row(typed[0]):
+                shown = reading(*typed)
+                assert words in shown.out + shown.err
+        with row("explain"):
+            assert "Its last progress: 137 of 200: documents" in reading("explain", "k").out
+        facts = {"step": 137, "total": 200, "message": "documents of Tuesday"}
+        with row("show --json"):
+            shown = reading("show", "k", "--json").json
+            assert (shown["session"]["progress"], shown["status"]["progress"]) == (facts, facts)
+        with row("sessions --json"):
+            assert reading("sessions", "--json").json["sessions"][0]["progress"] == facts
+        with row("explain --json"):
+            assert reading("explain", "k", "--json").json["progress"] == facts
+        with row("run --json"):
+            assert reading("run", "-c", "k", "--json").json["progress"] == facts
+
+
+def test_watch_prints_each_report_once(reading: Cli) -> None:
+    reading("run", "reading.py:reads", "--key", "k", "--answer-with", "cat")
+    reading("answer", "k", "the last", "--as", "ana")
+    lines = [line for line in reading("watch", "k").out.splitlines() if "of 200" in line]
+    assert lines == [
+        "   0  136 of 200 (68%): documents of Tuesday",
+        "   1  137 of 200 (68%): documents of Tuesday",
+    ]
+
+
+def test_run_shows_a_bar_at_a_terminal_and_removes_it_for_a_question(
+    reading: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    typed = ["run", "reading.py:reads", "--key", "k", "--answer-with", "cat"]
+    said = reading(*typed, typed="the last one\n\n")
+    assert "137/200 documents of Tuesday" in said.err
+    assert "━" in said.err
+    assert "Which one?" in said.out
+
+
+def test_run_of_a_session_that_waits_shows_how_far_it_was_before(
+    reading: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bar is there at once, before the program reports anything new."""
+    naps = READS.replace('ctx.llm(f"document {number}")', "ctx.sleep(3600)")
+    Path("reading.py").write_text(naps)
+    reading("run", "reading.py:reads", "--key", "k", "--wait", "0")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    said = reading("run", "-c", "k", "--wait", "0")
+    assert "136/200 documents of Tuesday" in said.err
