@@ -16,7 +16,7 @@ from tests.unit.packages.lua.making import package
 ODD = [
     *(7, -1, 10**30, 1.5, True),
     *([], [None], {}, {"a": {"b": [1]}}),
-    *("", "\0", ".", "../..", "/dev/null", "~no-such-user/x", "a/b", "é\u202e"),
+    *("", "\0", ".", "../..", "/dev/full/x", "~no-such-user/x", "a/b", "é\u202e"),
     *("x" * 5000, "[" * 5000, '{"a":1}', "file:///", "git@x:y"),
 ]
 #: Codes of errors; `internal` is not one of them.

@@ -63,6 +63,32 @@ def test_a_collection_is_published_found_and_installed(house):
     wire.close()
 
 
+def test_cards_of_the_database_are_shown_with_their_package(house):
+    """Also in searches, in the index of installed packages, and by the command line."""
+    wire = house.serve()
+    wire.json("alc_pkg_install", url=str(house.base / "shop"))
+    wire.json(
+        "alc_run",
+        code="local id = alc.card.create({pkg={name='cats'}, card_id='c1', scenario={name='s'},"
+        " model={id='m'}, stats={pass_rate=0.5}}).card_id"
+        " alc.card.alias_set('best', id, {pkg='cats'})",
+    )
+    best = {"card_id": "c1", "model": "m", "pass_rate": 0.5, "scenario": "s"}
+    told = wire.json("alc_hub_info", pkg="cats")
+    assert told["stats"] == {"best_pass_rate": 0.5, "card_count": 1, "eval_count": 0}
+    assert [card["card_id"] for card in told["cards"]] == ["c1"]
+    assert [one["name"] for one in told["aliases"]] == ["best"]
+    assert house.everhold("hub", "info", "cats")["stats"]["card_count"] == 1
+    found = wire.json("alc_hub_search", query="cats", verbose="full")["results"]
+    assert [(row["card_count"], row["best_card"]) for row in found] == [(1, best)]
+    index = house.base / "installed.json"
+    wire.json("alc_hub_reindex", output_path=str(index))
+    listed = {one["name"]: one for one in json.loads(index.read_text())["packages"]}
+    assert (listed["cats"]["card_count"], listed["cats"]["best_card"]) == (1, best)
+    assert listed["dogs"]["card_count"] == 0
+    wire.close()
+
+
 def test_documents_are_made_in_one_step_or_in_two(house):
     shop = house.base / "shop"
     wire = house.serve()

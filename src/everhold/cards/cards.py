@@ -20,6 +20,7 @@ from everhold.engine.engine import Engine
 from everhold.engine.value_session import build_value_session
 from everhold.errors import BadCard, Overtaken, UnknownCard, UnknownCardAlias
 from everhold.packages.lua.card_files import CardFolder, CardProblem
+from everhold.packages.lua.card_index import PackageCards
 from everhold.packages.lua.paths import get_alc_home
 from everhold.ports.program import Clock
 from everhold.ports.value_verbs import ValueAccess
@@ -301,6 +302,12 @@ class Cards:
 
     def _verbs(self, values: DurableValues) -> CardVerbs:
         return CardVerbs(self._source.view(values), self._now(), _get_version())
+
+
+async def load_package_cards(cards: Cards) -> PackageCards:
+    """The cards of the database and of files, for a search among packages."""
+    problems = [str(one) for one in await cards.problems()]
+    return PackageCards(await cards.list(), await cards.aliases(), problems)
 
 
 @cache

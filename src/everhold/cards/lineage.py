@@ -7,10 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from everhold.cards.view import CardView
-from everhold.cards.where import read_count, sort_newest_first
+from everhold.cards.where import read_count
 from everhold.core.codec import JSON
 from everhold.errors import BadCardQuery
-from everhold.packages.lua.card_index import get_at, make_index_entry
+from everhold.packages.lua.card_index import get_at, make_index_entry, sort_newest_first
 
 DEFAULT_DEPTH: Final = 10
 DIRECTIONS: Final = ("up", "down", "both")

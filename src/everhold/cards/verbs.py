@@ -24,11 +24,10 @@ from everhold.cards.where import (
     read_count,
     select_page,
     sort_by,
-    sort_newest_first,
 )
 from everhold.core.codec import JSON, to_plain
 from everhold.errors import BadCard, UnknownCard, UnknownCardAlias
-from everhold.packages.lua.card_index import get_summary, summarize_card
+from everhold.packages.lua.card_index import get_summary, sort_newest_first, summarize_card
 
 Options = dict[str, JSON]
 

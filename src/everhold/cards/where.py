@@ -14,7 +14,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cmp_to_key
 from typing import Any, Final, TypeVar
 
@@ -22,7 +22,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.errors import BadCardQuery
-from everhold.packages.lua.card_index import get_at
+from everhold.packages.lua.card_index import get_at, sort_newest_first
 
 T = TypeVar("T")
 
@@ -246,18 +246,6 @@ def sort_by(cards: Sequence[dict[str, JSON]], order: Sequence[OrderBy]) -> list[
         return 0
 
     return sorted(sort_newest_first(cards), key=cmp_to_key(compare))
-
-
-def sort_newest_first(cards: Iterable[dict[str, JSON]]) -> list[dict[str, JSON]]:
-    """Cards, or entries of the index, by their time and then by their id, both descending."""
-    return sorted(
-        cards,
-        key=lambda card: (
-            card["created_at"] if isinstance(card.get("created_at"), str) else "",
-            card["card_id"],
-        ),
-        reverse=True,
-    )
 
 
 def read_count(name: str, value: JSON, default: int | None) -> int | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from everhold.cli.app import SubcommandGroup
 from everhold.cli.candidates import complete_files, complete_folders
-from everhold.cli.options import json_option, parse_pairs
+from everhold.cli.context import load_settings, open_command_runtime
+from everhold.cli.options import add_common_options, json_option, parse_pairs
 from everhold.cli.output import (
     format_count,
     print_json,
@@ -18,8 +19,13 @@ from everhold.cli.output import (
     strip_controls,
 )
 
+if TYPE_CHECKING:
+    from everhold.packages.lua.card_index import PackageCards
+
 INDEX_FILE: Final = "hub_index.json"
 
+#: Evals of a package that are counted at most.
+MAX_EVALS: Final = 10_000
 #: Collections with fewer entries need no progress bar.
 FEW: Final = 20
 
@@ -87,7 +93,7 @@ def hub_() -> None:
 )
 @click.option("--full", is_flag=True, help="With --json: all keys.")
 @offline_option
-@json_option
+@add_common_options
 def search_hub(
     query: str | None,
     category: str | None,
@@ -98,11 +104,13 @@ def search_hub(
     fields: tuple[str, ...],
     full: bool,
     offline: bool,
+    database: str | None,
     as_json: bool,
 ) -> None:
     """Search packages by name, description, category and docstring."""
     from everhold.packages.hub.search import hub_search
 
+    cards, _ = _load_records(database, None)
     with show_progress("fetching indexes", quiet=as_json or offline) as progress:
         told = hub_search(
             query,
@@ -117,6 +125,7 @@ def search_hub(
             fields=list(fields) or None,
             verbose="full" if full or not as_json else "summary",
             offline=offline,
+            cards=cards,
             progress=progress,
         )
     if as_json:
@@ -158,13 +167,14 @@ def _print_warnings(told: dict[str, Any]) -> None:
 @hub_.command("info")
 @click.argument("name")
 @offline_option
-@json_option
-def show_hub_package(name: str, offline: bool, as_json: bool) -> None:
+@add_common_options
+def show_hub_package(name: str, offline: bool, database: str | None, as_json: bool) -> None:
     """Show a package, installed or not, with its cards and how to install it."""
     from everhold.packages.hub.search import hub_info
 
+    cards, evals = _load_records(database, name)
     with show_progress("fetching indexes", quiet=as_json or offline) as progress:
-        told = hub_info(name, offline=offline, progress=progress)
+        told = hub_info(name, offline=offline, cards=cards, evals=evals, progress=progress)
     if as_json:
         return print_json(told)
     _print_warnings(told)
@@ -200,8 +210,10 @@ def show_hub_package(name: str, offline: bool, as_json: bool) -> None:
     shell_complete=complete_files,
     help=f"The file to write. Default: {INDEX_FILE} in FOLDER.",
 )
-@json_option
-def reindex_hub(folder: str | None, output: str | None, as_json: bool) -> None:
+@add_common_options
+def reindex_hub(
+    folder: str | None, output: str | None, database: str | None, as_json: bool
+) -> None:
     """Make the index of a folder of packages; nothing is run.
 
     Without FOLDER, the index of the installed packages; it is written only with --output.
@@ -210,11 +222,28 @@ def reindex_hub(folder: str | None, output: str | None, as_json: bool) -> None:
 
     if output is None and folder is not None:
         output = str(Path(folder) / INDEX_FILE)
+    cards = _load_records(database, None)[0] if folder is None else None
     with show_progress("reading packages", quiet=as_json) as progress:
-        told = hub_reindex(output, folder, progress=progress)
+        told = hub_reindex(output, folder, cards=cards, progress=progress)
     if as_json:
         return print_json(told)
     _print_index(told)
+
+
+def _load_records(database: str | None, package: str | None) -> tuple[PackageCards | None, int]:
+    """All cards, and how many evals of a package there are; None without a database."""
+    from everhold.packages.lua.card_index import PackageCards
+
+    found = load_settings(database)
+    if database is None and found.path is not None and not found.path.exists():
+        return None, 0
+    with open_command_runtime(database) as opened:
+        cards = opened.runtime.cards
+        problems = [str(one) for one in cards.problems()]
+        records = PackageCards(cards.list(), cards.aliases(), problems)
+        if package is None:
+            return records, 0
+        return records, len(opened.runtime.evals.list(program=package, limit=MAX_EVALS))
 
 
 def _is_small(folder: str) -> bool:

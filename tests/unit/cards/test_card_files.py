@@ -102,6 +102,21 @@ def test_aliases_that_cannot_be_read_are_a_problem(root: Path, text: str) -> Non
     assert found.problems[0].path.endswith("_aliases.toml")
 
 
+def test_one_bad_alias_among_good_ones_is_a_problem(root: Path) -> None:
+    """It is named by its place, and the others are there."""
+    good = '[[alias]]\nname = "x"\ncard_id = "one"\n'
+    (root / "_aliases.toml").write_text(f'{good}[[alias]]\nname = "y"\n{good.replace("x", "z")}')
+    found = CardFolder(root).load()
+    assert sorted(found.aliases) == ["x", "z"]
+    assert [one.reason for one in found.problems] == ["alias 2 needs a name and a card_id"]
+
+
+def test_what_is_not_a_regular_file_is_a_problem(root: Path) -> None:
+    """A pipe would not end."""
+    os.mkfifo(root / "a" / "pipe.toml")
+    assert [one.reason for one in CardFolder(root).load().problems] == ["it is not a regular file"]
+
+
 def test_a_changed_file_is_read_again(root: Path) -> None:
     """And an unchanged one is not: what was read is the same object."""
     folder = CardFolder(root)

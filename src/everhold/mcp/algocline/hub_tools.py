@@ -5,6 +5,7 @@ The handlers run in a thread, because they read files and fetch indexes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
@@ -12,8 +13,14 @@ import msgspec
 from msgspec import Meta
 
 from everhold import packages
+from everhold.cards.cards import load_package_cards
 from everhold.core.codec import JSON
 from everhold.mcp.algocline.alc_wire import AlcTool, ProjectRoot
+from everhold.packages.lua.card_index import PackageCards
+from everhold.runtime import Runtime
+
+#: Evals of a package that are counted at most.
+_MAX_EVALS: Final = 10_000
 
 SourceDir = Annotated[
     str,
@@ -150,7 +157,7 @@ HUB_TOOLS: Final = (
 )
 
 
-def _search(given: SearchHubArgs) -> dict[str, JSON]:
+def _search(given: SearchHubArgs, cards: PackageCards, evals: int) -> dict[str, JSON]:
     said = {"limit": given.limit, "sort": given.sort}
     return packages.hub_search(
         given.query,
@@ -159,6 +166,7 @@ def _search(given: SearchHubArgs) -> dict[str, JSON]:
         filter=given.filter,
         fields=given.fields,
         verbose=given.verbose,
+        cards=cards,
         **{key: value for key, value in said.items() if value is not None},  # type: ignore[arg-type]
     )
 
@@ -186,10 +194,31 @@ def _dist(given: DistHubArgs) -> dict[str, JSON]:
     )
 
 
-HUB_VERBS: Final[dict[str, Callable[[Any], dict[str, JSON]]]] = {
-    "hub_search": _search,
-    "hub_info": lambda given: packages.hub_info(given.pkg),
-    "hub_reindex": lambda given: packages.hub_reindex(given.output_path, given.source_dir),
+#: What needs no cards of the database.
+_VERBS: Final[dict[str, Callable[[Any], dict[str, JSON]]]] = {
     "hub_gendoc": _gendoc,
     "hub_dist": _dist,
 }
+#: What shows cards: gets those of the database and of files, and the number of evals.
+_CARD_VERBS: Final[dict[str, Callable[[Any, PackageCards, int], dict[str, JSON]]]] = {
+    "hub_search": _search,
+    "hub_info": lambda given, cards, evals: packages.hub_info(given.pkg, cards=cards, evals=evals),
+    "hub_reindex": lambda given, cards, evals: packages.hub_reindex(
+        given.output_path, given.source_dir, cards=cards
+    ),
+}
+
+
+def is_hub_verb(verb: str) -> bool:
+    return verb in _VERBS or verb in _CARD_VERBS
+
+
+async def run_hub_verb(runtime: Runtime, verb: str, given: Any) -> dict[str, JSON]:
+    """Run a verb and return its result; raises its errors, such as `BadPackage`."""
+    if verb in _VERBS:
+        return await asyncio.to_thread(_VERBS[verb], given)
+    evals = 0
+    if isinstance(given, HubInfoArgs):
+        evals = len(await runtime.evals.list(program=given.pkg, limit=_MAX_EVALS))
+    cards = await load_package_cards(runtime.cards)
+    return await asyncio.to_thread(_CARD_VERBS[verb], given, cards, evals)

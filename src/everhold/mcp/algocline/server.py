@@ -17,7 +17,7 @@ from everhold.mcp.algocline.alc_wire import (
     parse_alc_arguments,
 )
 from everhold.mcp.algocline.card_tools import CARD_TOOLS, is_card_verb, run_card_verb
-from everhold.mcp.algocline.hub_tools import HUB_TOOLS
+from everhold.mcp.algocline.hub_tools import HUB_TOOLS, is_hub_verb, run_hub_verb
 from everhold.mcp.algocline.package_tools import PACKAGE_TOOLS, is_package_verb, run_package_verb
 from everhold.mcp.algocline.session_tools import SESSION_TOOLS, AlcToolHandlers, ReportedSteps
 from everhold.mcp.protocol import (
@@ -119,6 +119,9 @@ class AlcFront(McpFront):
     async def _run_alc_tool(
         self, context: RequestContext, tool: AlcTool, given: Any, heard: int
     ) -> tuple[str, dict[str, int]]:
+        if is_hub_verb(tool.verb):
+            shown = await run_hub_verb(await self.holder.runtime(), tool.verb, given)
+            return alc_wire.dump_compact(shown), {}
         if is_package_verb(tool.verb):
             made = await run_package_verb(tool.verb, given)
             if made.get("cards_installed") and read_card_sinks()[0]:

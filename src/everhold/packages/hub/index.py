@@ -11,7 +11,6 @@ library, is skipped, and the report says so.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ import msgspec
 
 from everhold.errors import BadPackage, BadPackageFile
 from everhold.packages.lua.atomic_file import read_text_file, write_atomically
+from everhold.packages.lua.card_index import PackageCards, load_package_cards
 from everhold.packages.lua.fetch import UNKNOWN_SOURCE, dump_source, parse_source
 from everhold.packages.lua.folder import is_package, is_package_name
 from everhold.packages.lua.installed import load_installed
@@ -94,13 +94,18 @@ def dump_index(index: HubIndex) -> str:
 
 
 def build_index(
-    source_dir: Path | None, home: AlcHome, progress: ReportProgress | None = None
+    source_dir: Path | None,
+    home: AlcHome,
+    progress: ReportProgress | None = None,
+    cards: PackageCards | None = None,
 ) -> BuiltIndex:
     """The index of a folder of packages, or of the installed packages, with their sources and
     cards.
     """
     folder = home.packages if source_dir is None else source_dir
     known = load_installed(home) if source_dir is None else {}
+    if source_dir is None and cards is None:
+        cards = load_package_cards(home.cards)
     built = BuiltIndex(HubIndex(schema_version=INDEX_SCHEMA, updated_at=_now()), {}, [])
     try:
         places = sorted(place for place in folder.iterdir() if place.name[0] not in "._")
@@ -108,7 +113,7 @@ def build_index(
         places = []  # nothing is installed yet
     places = [place for place in places if is_package(place)]
     for count, place in enumerate(places, start=1):
-        _add_package(place, home, known, source_dir is None, built)
+        _add_package(place, known, None if source_dir is not None else cards, built)
         if progress is not None:
             progress(count, len(places))
     built.index.packages.sort(key=lambda one: one.name)
@@ -116,8 +121,9 @@ def build_index(
 
 
 def _add_package(
-    place: Path, home: AlcHome, known: dict[str, Any], is_installed: bool, built: BuiltIndex
+    place: Path, known: dict[str, Any], cards: PackageCards | None, built: BuiltIndex
 ) -> None:
+    """Add a package; with `cards` it is an installed one."""
     one = read_indexed_package(place)
     if one is None:
         built.skipped.append(SkippedFolder(place.name, "its init.lua has no meta with a name"))
@@ -130,11 +136,11 @@ def _add_package(
         reason = f"the folder {other} has a package of this name, '{one.name}'"
         built.skipped.append(SkippedFolder(place.name, reason))
         return
-    if is_installed:
+    if cards is not None:
         entry = known.get(place.name)
         one.source = dump_source(UNKNOWN_SOURCE if entry is None else entry.source)
-        one.card_count = count_cards(home, one.name)
-        one.best_card = find_best_card(home, one.name)
+        one.card_count = len(cards.of(one.name))
+        one.best_card = cards.find_best(one.name)
     built.index.packages.append(one)
     built.folders[one.name] = place
 
@@ -159,15 +165,17 @@ def hub_reindex(
     output_path: str | Path | None = None,
     source_dir: str | Path | None = None,
     *,
+    cards: PackageCards | None = None,
     progress: ReportProgress | None = None,
 ) -> dict[str, Any]:
-    """Make the index of a folder of packages, by default of the installed ones.
+    """Make the index of a folder of packages, by default of the installed ones with their `cards`
+    (by default those in files).
 
     It is written to `output_path`; an existing file is replaced only if it is an index.
     """
     source = None if source_dir is None else check_source_dir(source_dir)
     target = None if output_path is None else check_index_target(output_path)
-    built = build_index(source, get_alc_home(), progress)
+    built = build_index(source, get_alc_home(), progress, cards)
     if target is not None:
         write_atomically(target, dump_index(built.index), mode=0o644)
     return report_index(built, output_path, source_dir)
@@ -211,7 +219,9 @@ def check_index_target(output_path: str | Path) -> Path:
             f"output_path '{output_path}' is a directory",
             f"Give the file: {Path(output_path) / INDEX_FILE}",
         )
-    text = read_text_file(target) if target.exists() else None
+    if target.exists() and not target.is_file():
+        raise BadPackage(f"output_path '{output_path}' is not a regular file", "Give another file.")
+    text = read_text_file(target)
     if text is not None and text.strip() and '"hub_index/' not in text:
         raise BadPackage(
             f"output_path '{output_path}' already exists and is not an index of packages",
@@ -222,47 +232,3 @@ def check_index_target(output_path: str | Path) -> Path:
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-# ---- cards of this machine
-
-
-def list_card_files(home: AlcHome, package: str) -> list[Path]:
-    """The card files of a package; files of aliases are none."""
-    try:
-        return sorted(
-            file for file in (home.cards / package).glob("*.toml") if file.name[0] not in "._"
-        )
-    except OSError:
-        return []
-
-
-def count_cards(home: AlcHome, package: str) -> int:
-    return len(list_card_files(home, package))
-
-
-def find_best_card(home: AlcHome, package: str) -> dict[str, Any] | None:
-    """The card with the highest pass rate, in the form of an index."""
-    best: dict[str, Any] | None = None
-    for file in list_card_files(home, package):
-        try:
-            card = tomllib.loads(file.read_text("utf-8"))
-        except (OSError, ValueError):
-            continue  # the card's own tools report it
-        stats = card.get("stats")
-        rate = stats.get("pass_rate") if isinstance(stats, dict) else None
-        if isinstance(rate, bool) or not isinstance(rate, int | float):
-            continue
-        if best is None or rate > best["pass_rate"]:
-            best = {
-                "card_id": str(card.get("card_id") or file.stem),
-                "model": _text(card.get("model"), "id"),
-                "pass_rate": float(rate),
-                "scenario": _text(card.get("scenario"), "name"),
-            }
-    return best
-
-
-def _text(table: Any, key: str) -> str:
-    value = table.get(key) if isinstance(table, dict) else None
-    return value if isinstance(value, str) else ""

@@ -13,11 +13,10 @@ from everhold.errors import BadPackage
 from everhold.packages.hub.index import (
     IndexedPackage,
     ReportProgress,
-    count_cards,
-    find_best_card,
     read_indexed_package,
 )
 from everhold.packages.hub.sources import fetch_indexes
+from everhold.packages.lua.card_index import PackageCards, load_package_cards
 from everhold.packages.lua.fetch import UNKNOWN_SOURCE, dump_source
 from everhold.packages.lua.folder import check_package_name, is_package, is_package_name
 from everhold.packages.lua.installed import InstalledPackage, load_installed
@@ -48,14 +47,16 @@ def hub_search(
     fields: Sequence[str] | None = None,
     verbose: str | None = None,
     offline: bool = False,
+    cards: PackageCards | None = None,
     progress: ReportProgress | None = None,
 ) -> dict[str, Any]:
     """The packages whose name, description, category or docstring contains `query`.
 
     It fetches indexes from the network, unless `offline` is true or they were fetched within the
-    last hour. `total` counts the packages before `limit`.
+    last hour. `total` counts the packages before `limit`. `cards` are by default those in files.
     """
     home = get_alc_home()
+    cards = load_package_cards(home.cards) if cards is None else cards
     wanted = {
         **({"category": category} if category is not None else {}),
         **({"installed": True} if installed_only else {}),
@@ -66,7 +67,7 @@ def hub_search(
     found = fetch_indexes(home, offline=offline, progress=progress)
     rows = [
         row
-        for row in _merge(home, found.packages, installed)
+        for row in _merge(found.packages, installed, cards)
         if _matches(row, (query or "").strip().lower())
     ]
     matching = select_rows(
@@ -95,23 +96,31 @@ def hub_search(
 
 
 def hub_info(
-    pkg: str, *, offline: bool = False, progress: ReportProgress | None = None
+    pkg: str,
+    *,
+    offline: bool = False,
+    cards: PackageCards | None = None,
+    evals: int = 0,
+    progress: ReportProgress | None = None,
 ) -> dict[str, Any]:
-    """A package with its cards, their aliases, and counts; raises `BadPackage` if it is unknown."""
+    """A package with its cards, their aliases, and counts; raises `BadPackage` if it is unknown.
+
+    `cards` are by default those in files; `evals` counts evals beside those in files.
+    """
     check_package_name(pkg)
     home = get_alc_home()
+    cards = load_package_cards(home.cards) if cards is None else cards
     installed = find_installed(home)
     found = fetch_indexes(home, offline=offline, progress=progress)
-    rows = {row["name"]: row for row in _merge(home, found.packages, installed)}
+    rows = {row["name"]: row for row in _merge(found.packages, installed, cards)}
     row = rows.get(pkg)
     if row is None:
         raise BadPackage(
             f"Package '{pkg}' not found in remote indices or locally installed packages",
             _hint_unknown(pkg, list(rows), found.warnings),
         )
-    warnings = list(found.warnings)
-    cards = _list_cards(home, pkg, warnings)
-    rates = [card["pass_rate"] for card in cards if "pass_rate" in card]
+    warnings = [*found.warnings, *(f"card {problem}" for problem in cards.problems)]
+    best = cards.find_best(pkg)
     report: dict[str, Any] = {
         "pkg": {
             "name": pkg,
@@ -119,12 +128,12 @@ def hub_info(
             "source": row["source"],
             "installed": row["installed"],
         },
-        "cards": cards,
-        "aliases": _list_aliases(home, pkg, warnings),
+        "cards": cards.of(pkg),
+        "aliases": [one for one in cards.aliases if one.get("pkg") == pkg],
         "stats": {
-            "card_count": len(cards),
-            "eval_count": _count_evals(home, pkg, warnings),
-            "best_pass_rate": max(rates, default=None),
+            "card_count": len(cards.of(pkg)),
+            "eval_count": evals + _count_evals(home, pkg, warnings),
+            "best_pass_rate": None if best is None else best["pass_rate"],
         },
     }
     return report | ({"warnings": warnings} if warnings else {})
@@ -161,9 +170,9 @@ def find_installed(home: AlcHome) -> dict[str, tuple[Path, InstalledPackage | No
 
 
 def _merge(
-    home: AlcHome,
     indexed: list[IndexedPackage],
     installed: dict[str, tuple[Path, InstalledPackage | None]],
+    cards: PackageCards,
 ) -> Iterator[Row]:
     """A row for each package: those of the indexes, then those that are only installed."""
     named = {one.name for one in indexed}
@@ -172,8 +181,8 @@ def _merge(
         if local is not None and not one.docstring:
             own = read_indexed_package(local[0])
             one.docstring = own.docstring if own is not None else None
-        cards = count_cards(home, one.name) if local is not None else 0
-        yield _row(one, local is not None) | {"card_count": max(one.card_count, cards)}
+        count = len(cards.of(one.name)) if local is not None else 0
+        yield _row(one, local is not None) | {"card_count": max(one.card_count, count)}
     for name, (folder, entry) in installed.items():
         if name in named:
             continue
@@ -181,8 +190,8 @@ def _merge(
         read.name = name
         read.version = read.version or (entry.version if entry is not None else None)
         read.source = dump_source(UNKNOWN_SOURCE if entry is None else entry.source)
-        read.card_count = count_cards(home, name)
-        read.best_card = find_best_card(home, name)
+        read.card_count = len(cards.of(name))
+        read.best_card = cards.find_best(name)
         yield _row(read, True)
 
 
@@ -203,55 +212,7 @@ def _matches(row: Row, query: str) -> bool:
     return False
 
 
-# ---- cards and evaluations
-
-
-def _list_cards(home: AlcHome, pkg: str, warnings: list[str]) -> list[Row]:
-    """Summaries of the package's cards, newest first."""
-    import tomllib
-
-    from everhold.packages.hub.index import list_card_files
-
-    found: list[Row] = []
-    for file in list_card_files(home, pkg):
-        try:
-            card = tomllib.loads(file.read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            warnings.append(f"card {file} cannot be read: {error}")
-            continue
-        row: Row = {"card_id": str(card.get("card_id") or file.stem), "pkg": pkg}
-        values = {
-            "created_at": card.get("created_at"),
-            "model": _get(card, "model", "id"),
-            "scenario": _get(card, "scenario", "name"),
-            "pass_rate": _get(card, "stats", "pass_rate"),
-        }
-        row |= {key: value for key, value in values.items() if isinstance(value, str)}
-        rate = values["pass_rate"]
-        if isinstance(rate, int | float) and not isinstance(rate, bool):
-            row["pass_rate"] = float(rate)
-        found.append(row)
-    found.sort(key=lambda row: (row.get("created_at", ""), row["card_id"]), reverse=True)
-    return found
-
-
-def _get(card: dict[str, Any], table: str, key: str) -> Any:
-    part = card.get(table)
-    return part.get(key) if isinstance(part, dict) else None
-
-
-def _list_aliases(home: AlcHome, pkg: str, warnings: list[str]) -> list[Row]:
-    import tomllib
-
-    file = home.cards / "_aliases.toml"
-    try:
-        aliases = tomllib.loads(file.read_text("utf-8")).get("alias", [])
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError) as error:
-        warnings.append(f"aliases of cards in {file} cannot be read: {error}")
-        return []
-    return [one for one in aliases if isinstance(one, dict) and one.get("pkg") == pkg]
+# ---- evaluations
 
 
 def _count_evals(home: AlcHome, pkg: str, warnings: list[str]) -> int:

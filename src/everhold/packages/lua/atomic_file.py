@@ -6,6 +6,7 @@ A write creates a new file beside the old one, syncs it, and renames it into pla
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -41,9 +42,13 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o600, sync: bool = T
     path = path.resolve()  # write through a symlink instead of replacing it
     fresh = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
     try:
-        mode = path.stat().st_mode & 0o777
+        found = path.stat().st_mode
     except OSError:
         pass  # the file does not exist yet, or its folder is not a folder
+    else:
+        if not stat.S_ISREG(found):  # a rename would replace a device or a pipe, such as /dev/null
+            raise BadPackageFile(str(path), "it is not a regular file", "Give another file.")
+        mode = found & 0o777
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(

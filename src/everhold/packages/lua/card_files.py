@@ -96,9 +96,11 @@ class CardFolder:
         aliases = self.root / ALIASES_FILE
         if aliases.is_file():
             try:
-                found.aliases = {row["name"]: row for row in read_aliases(aliases)}
+                rows, problems = read_aliases(aliases)
             except UNREADABLE as error:
-                found.problems.append(CardProblem(str(aliases), "", "", _reason(error)))
+                rows, problems = [], [_reason(error)]
+            found.aliases = {row["name"]: row for row in rows}
+            found.problems += [CardProblem(str(aliases), "", "", one) for one in problems]
         return found
 
     def _read(self, file: Path, known: dict[Path, Any]) -> dict[str, Any] | str:
@@ -135,6 +137,8 @@ def get_samples_path(card: Path) -> Path:
 
 def read_card(file: Path) -> dict[str, Any]:
     """The card in a file, with its id and its package; raises one of `UNREADABLE`."""
+    if not file.is_file():
+        raise ValueError("it is not a regular file")
     content = tomllib.loads(file.read_text(encoding="utf-8"))
     body: dict[str, Any] = to_plain(without_dates(content), file.stem)
     card_id = body.setdefault("card_id", file.stem)
@@ -176,15 +180,23 @@ def _is_bad(line: bytes) -> bool:
     return False
 
 
-def read_aliases(file: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file of aliases; raises one of `UNREADABLE`."""
-    rows = without_dates(tomllib.loads(file.read_text(encoding="utf-8"))).get("alias", [])
-    for row in rows if isinstance(rows, list) else [rows]:
-        if not isinstance(row, dict):
-            raise ValueError("it should hold an object")
-        if not all(isinstance(row.get(key), str) and row[key] for key in ("name", "card_id")):
-            raise ValueError("an alias needs a name and a card_id")
-        yield to_plain(row, str(row["name"]))
+def read_aliases(file: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """The rows of a file of aliases, and why others cannot be used; raises one of `UNREADABLE`."""
+    if not file.is_file():
+        raise ValueError("it is not a regular file")
+    found = without_dates(tomllib.loads(file.read_text(encoding="utf-8"))).get("alias", [])
+    rows = []
+    problems = []
+    for number, row in enumerate(found if isinstance(found, list) else [found], start=1):
+        named = isinstance(row, dict) and [row.get(key) for key in ("name", "card_id")]
+        if not named or not all(isinstance(text, str) and text for text in named):
+            problems.append(f"alias {number} needs a name and a card_id")
+            continue
+        try:
+            rows.append(to_plain(row, f"alias {number}"))
+        except BadValue as error:
+            problems.append(str(error))
+    return rows, problems
 
 
 def is_card_name(name: object) -> bool:

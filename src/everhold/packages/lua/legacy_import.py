@@ -67,7 +67,7 @@ def read_legacy_data(home: AlcHome, shares: Collection[str] = ()) -> LegacyData:
         _collect(found, file, lambda file=file: [_card(file)])
     aliases = home.cards / ALIASES_FILE
     if aliases.is_file():
-        _collect(found, aliases, lambda: [*_aliases(aliases)])
+        _collect(found, aliases, lambda: _aliases(aliases, found.problems))
     found.logs = sum(not file.name.endswith(".meta.json") for file in home.logs.glob("[!.]*.json"))
     return found
 
@@ -106,9 +106,10 @@ def _card(file: Path) -> LegacyPart:
     return LegacyPart("card", card_id, values)
 
 
-def _aliases(file: Path) -> Iterator[LegacyPart]:
-    for row in read_aliases(file):
-        yield LegacyPart("alias", row["name"], [("card/alias", row["name"], row)])
+def _aliases(file: Path, problems: list[str]) -> list[LegacyPart]:
+    rows, bad = read_aliases(file)
+    problems += [f"{file}: {one}" for one in bad]
+    return [LegacyPart("alias", row["name"], [("card/alias", row["name"], row)]) for row in rows]
 
 
 # ---- values

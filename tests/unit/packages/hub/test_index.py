@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -83,8 +84,16 @@ def test_the_index_of_installed_packages_has_sources_and_cards(
     assert told["package_count"] == 2
     votes = json.loads((home.root / "out.json").read_text())["packages"][1]
     assert votes["source"] == {"type": "path", "path": str(collection)}
-    assert votes["card_count"] == 4
+    assert votes["card_count"] == 3  # the broken file is not counted
     assert votes["best_card"] == {"card_id": "b", "model": "m", "pass_rate": 0.75, "scenario": ""}
+
+
+def test_a_pipe_is_not_an_index(collection: Path) -> None:
+    """It is neither read, which would not end, nor replaced."""
+    os.mkfifo(collection / "pipe")
+    with pytest.raises(BadPackage, match="is not a regular file"):
+        hub_reindex(collection / "pipe", collection)
+    assert (collection / "pipe").is_fifo()
 
 
 def test_a_file_that_is_no_index_is_not_replaced(collection: Path) -> None:

@@ -281,7 +281,8 @@ def test_info_has_all_that_is_known(home: AlcHome, collection: Path, web: Web) -
             f'created_at = "{moment}"\n[stats]\npass_rate = {rate}\n'
         )
     (home.cards / "_aliases.toml").write_text(
-        '[[alias]]\nname = "best"\ncard_id = "a"\npkg = "votes"\n[[alias]]\nname = "x"\npkg = "y"\n'
+        '[[alias]]\nname = "best"\ncard_id = "a"\npkg = "votes"\n'
+        '[[alias]]\nname = "x"\ncard_id = "b"\npkg = "y"\n'
     )
     home.evals.mkdir()
     (home.evals / "votes_1.meta.json").write_text('{"strategy": "votes"}')

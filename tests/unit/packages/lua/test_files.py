@@ -64,6 +64,16 @@ def test_what_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> No
     assert (tmp_path / "file").is_file()
 
 
+def test_what_is_not_a_regular_file_is_not_replaced(tmp_path: Path) -> None:
+    """A device such as /dev/null, or a pipe."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(BadPackageFile, match="is not a regular file"):
+            write_atomically(tmp_path / name, "text")
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_one_who_waits_too_long_for_a_lock_is_told(tmp_path: Path) -> None:
     late = hold_file_lock(tmp_path / "lock", patience=0.05)
     with (

@@ -88,7 +88,7 @@ def test_logs_are_counted_and_stay(home):
             "card 'up' of package '../x'",
         ),
         (f"cards/twice/{CARD}.samples.jsonl", "{}\n{", "not JSON"),
-        ("cards/_aliases.toml", '[[alias]]\nname = "x"', "an alias needs a name and a card_id"),
+        ("cards/_aliases.toml", '[[alias]]\nname = "x"', "alias 1 needs a name and a card_id"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_told_and_passed_over(home, place, text, why):
