@@ -44,6 +44,11 @@ def trust_pkg(package: str, needed: bool, as_json: bool) -> None:
         click.echo(f"trusted until it changes: {one.path}")
     if not reasons:
         click.echo("It runs in the process of everhold.")
+        click.secho(
+            "There, a step may take 1 s of CPU time; with a higher cpu in"
+            f" [lua.packages.{place.stem}] of the settings it runs in a worker.",
+            dim=True,
+        )
         return
     click.echo("It still runs in a worker process:")
     for reason in reasons:

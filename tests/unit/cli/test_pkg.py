@@ -21,6 +21,8 @@ def package(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_package_is_trusted_by_name_and_no_longer_by_its_folder(cli: Cli, package: Path) -> None:
     assert cli("pkg", "trust", "panel2").out == (
         f"trusted until it changes: {package}\nIt runs in the process of everhold.\n"
+        "There, a step may take 1 s of CPU time; with a higher cpu in [lua.packages.panel2] of the"
+        " settings it runs in a worker.\n"
     )
     assert cli("pkg", "untrust", "packages/panel2").out == f"no longer trusted: {package}\n"
     assert cli("pkg", "untrust", "panel2").out == f"it was not trusted: {package}\n"
@@ -73,6 +75,8 @@ def test_a_name_is_the_package_that_runs_and_not_the_folder_it_was_installed_fro
     shutil.copytree(package, "panel2")
     assert cli("pkg", "trust", "panel2").out == (
         f"trusted until it changes: {package}\nIt runs in the process of everhold.\n"
+        "There, a step may take 1 s of CPU time; with a higher cpu in [lua.packages.panel2] of the"
+        " settings it runs in a worker.\n"
     )
     assert cli("pkg", "untrust", "panel2").out == f"no longer trusted: {package}\n"
     shutil.copytree(package, "alone")

@@ -137,3 +137,29 @@ def test_a_package_may_be_given_more_than_the_default(
     assert outcome_of("other").error.startswith("not enough memory: the limit is 64 MB")
     with everhold.open_blocking() as runtime:
         assert runtime.run(LuaProgram.package(Path("packages", "fill"))()) == 10**7
+
+
+@pytest.mark.process
+def test_a_session_beyond_its_limit_is_retried_with_a_higher_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its recorded answers; also in another process, which replays the long steps."""
+    long = (
+        "local function count() local n = 0 for i = 1, 2e7 do n = n + i % 3 end return n end\n"
+        "return { run = function(ctx) local before = alc.llm('go?')"
+        " return { before, count(), alc.llm('done?') } end }"
+    )
+    write_project(tmp_path, "[lua.packages.count]\ncpu = 0.05\n", count=long)
+    monkeypatch.chdir(tmp_path)
+    database = f"sqlite:///{tmp_path / 'app.db'}"
+    count = LuaProgram.package(Path("packages", "count"))
+    with everhold.open_blocking(database) as runtime:
+        asked = runtime.start(count(), key="long")
+        status: Any = runtime.answer(asked.session_id, "go")
+        assert "the setting is cpu in [lua.packages.count]" in status.outcome.error
+    (tmp_path / "everhold.toml").write_text("[lua.packages.count]\ncpu = 60\n")
+    with everhold.open_blocking(database) as runtime:
+        assert [one.prompt for one in runtime.retry("long").queries] == ["done?"]
+    with everhold.open_blocking(database) as runtime:
+        ended: Any = runtime.answer("long", "yes")
+        assert ended.outcome.value == ["go", 20_000_001, "yes"]
