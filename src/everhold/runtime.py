@@ -100,7 +100,7 @@ from everhold.ports.answerer import WAIT, check_on_unavailable
 from everhold.ports.attachment import Attachment
 from everhold.ports.program import LOCAL, Call, Clock, read_program_variables
 from everhold.ports.program_identity import list_filter_programs
-from everhold.ports.store import SessionFilter, Store
+from everhold.ports.store import FROM_OPEN, InboxPlace, SessionFilter, Store
 from everhold.ports.tool_services import (
     release_resources,
     retain_resources,
@@ -709,14 +709,24 @@ class Runtime:
         return await sum_usage(self.store, by, wanted)
 
     async def inbox(
-        self, *, kind: str | None = None, to: str | None = None, limit: int = 100
+        self,
+        *,
+        kind: str | None = None,
+        to: str | None = None,
+        limit: int = 100,
+        after: OpenQuery | None = None,
     ) -> list[OpenQuery]:
-        """Open questions of all sessions, oldest first. An agent that merely waits for input is not
-        listed.
+        """Open questions: the oldest session first, and within a session in the order asked.
+
+        `after` is the last question seen. Waits for signals are listed only if `kind` or `to` names
+        them; so an agent that merely waits for input is not.
         """
-        wanted, without = parse_kind_arg(kind)
+        place = None
+        if after is not None:
+            birth = (await self.store.load(after.session_id, since=FROM_OPEN)).birth
+            place = InboxPlace(birth.created_at, birth.id, after.query.q)
         rows = await self.store.inbox(
-            kind=wanted, to=to, limit=check_limit_arg(limit), without=without
+            kind=parse_kind_arg(kind), to=to, limit=check_limit_arg(limit), after=place
         )
         return [await load_open_question(self.store, birth, query, at) for birth, query, at in rows]
 

@@ -136,7 +136,7 @@ class Teller:
         statement = (
             "SELECT EXISTS (SELECT 1 FROM effect) OR EXISTS (SELECT 1 FROM letter WHERE kind <>"
             " 'signal')"
-            " OR EXISTS (SELECT 1 FROM head_1 WHERE due_at < ?)"
+            " OR EXISTS (SELECT 1 FROM head_2 WHERE due_at < ?)"
         )
         return bool(self.reader.execute(statement, (self.clock.now(),)).fetchone()[0])
 
@@ -255,7 +255,7 @@ def _latest(path: str) -> float:
         return DAWN
     with contextlib.closing(sqlite3.connect(path, timeout=60)) as connection:
         try:
-            return connection.execute("SELECT max(updated_at) FROM head_1").fetchone()[0] or DAWN
+            return connection.execute("SELECT max(updated_at) FROM head_2").fetchone()[0] or DAWN
         except sqlite3.OperationalError:
             return DAWN
 
@@ -276,7 +276,7 @@ def records(path: Path) -> dict[str, list]:
         found: dict[str, list] = {}
         for ref, session_id, program in run("SELECT ref, id, program FROM session").fetchall():
             head = run(
-                "SELECT state, n, open_from, due_at, metrics, mail FROM head_1 WHERE ref = ?",
+                "SELECT state, n, open_from, due_at, metrics, mail FROM head_2 WHERE ref = ?",
                 (ref,),
             ).fetchone()
             journal = run(

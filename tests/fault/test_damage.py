@@ -90,7 +90,7 @@ def test_truncation(furnished: Path, tmp_path: Path) -> None:
 
 TABLES = (
     "session",
-    "head_1",
+    "head_2",
     "journal",
     "notice",
     "effect",
@@ -136,7 +136,7 @@ async def test_a_changed_value_is_found(furnished: Path, tmp_path: Path) -> None
 
 async def test_a_missing_row_is_found(furnished: Path, tmp_path: Path) -> None:
     """A row that is gone from a session's tables leaves a gap or a loose end."""
-    for table in ("session", "head_1", "journal", "letter", "lease"):
+    for table in ("session", "head_2", "journal", "letter", "lease"):
         path = tmp_path / "missing.db"
         shutil.copy(furnished, path)
         with closing(sqlite3.connect(path)) as connection:
@@ -189,11 +189,11 @@ async def test_a_session_with_a_gap_does_not_begin_again(tmp_path: Path, gone: s
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"DELETE FROM journal WHERE {gone}")
         connection.commit()
-        before = connection.execute("SELECT * FROM head_1").fetchall()
+        before = connection.execute("SELECT * FROM head_2").fetchall()
     async with everhold.open(path) as runtime:
         for verb, given in (("cancel", []), ("signal", ["three", 3]), ("fork", [])):
             with pytest.raises(everhold.EverholdError) as refused:
                 await getattr(runtime, verb)(session_id, *given)
             assert refused.value.code == "store_damaged"
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT * FROM head_1").fetchall() == before
+        assert connection.execute("SELECT * FROM head_2").fetchall() == before

@@ -38,7 +38,7 @@ from tests.fault import house
 from tests.fault.victim import ladder
 
 PRESENT = len(load_migrations())
-SECOND = "ALTER TABLE head_1 RENAME TO head_2;\nCREATE TABLE extra (x);\n"
+SECOND = "ALTER TABLE head_2 RENAME TO head_3;\nCREATE TABLE extra (x);\n"
 
 
 @pytest.fixture

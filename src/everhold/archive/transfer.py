@@ -44,10 +44,10 @@ from everhold.core.intake import IntakeItem
 from everhold.core.journal import AskedQuery, Delivery, find_first_open_delivery, find_open_queries
 from everhold.core.metrics import Metrics
 from everhold.core.query import Kind
-from everhold.core.session import Birth, Head, SessionId, SessionState
+from everhold.core.session import ENDED, Birth, Head, SessionId, SessionState
 from everhold.engine.children import make_child_answer, sum_answer_usage
 from everhold.engine.journal_reader import index_queries
-from everhold.engine.live_session import is_noticed, is_parked
+from everhold.engine.live_session import is_asking, is_noticed, is_parked
 from everhold.engine.session_view import make_finished_status
 from everhold.engine.unknown_effects import make_rerun_question
 from everhold.errors import (
@@ -506,6 +506,7 @@ def _change(carried: SessionExport, shared: list[Delivery]) -> Change:
         len(carried.letters),
         line.attempts,
         is_parked(birth, opened, working),
+        line.state not in ENDED and is_asking(opened, working),
     )
     return Change(
         birth.id,

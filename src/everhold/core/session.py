@@ -142,6 +142,8 @@ class Head(msgspec.Struct):
     attempts: int = 0  # processes that loaded the session since its last commit
     # whether a question to a model is open that a worker may answer; a hint for reconciliation
     parked: bool = False
+    # whether a question may be open that belongs in the inbox and has no row there; a hint
+    asking: bool = False
 
     @property
     def ended(self) -> bool:

@@ -9,7 +9,6 @@ import msgspec
 
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON, to_plain
-from everhold.core.intake import INPUT
 from everhold.core.query import Kind, Usage
 from everhold.core.schema import NonNegativeInt, Seconds, describe_misfit, fits_type
 from everhold.core.session import SessionState
@@ -121,14 +120,10 @@ def check_text_map_arg(name: str, given: Mapping[str, str] | None, most: int) ->
     return texts
 
 
-def parse_kind_arg(name: str | None) -> tuple[Kind | None, str | None]:
-    """The kind to list, and the signal to leave out: an agent's wait for input, unless kinds are
-    named.
-    """
-    if name is None:
-        return None, INPUT
+def parse_kind_arg(name: str | None) -> Kind | None:
+    """The kind to list."""
     try:
-        return Kind(name), None
+        return None if name is None else Kind(name)
     except ValueError:
         raise BadSetting("kind", f"{name!r} is not one of {', '.join(Kind)}") from None
 

@@ -34,7 +34,7 @@ from everhold.core.usage import parse_usage
 from everhold.engine import unknown_effects
 from everhold.engine.answer_policy import AnswerPolicy
 from everhold.engine.limits import Job, LimiterClosed
-from everhold.engine.live_session import LiveSession, is_noticed, is_parked
+from everhold.engine.live_session import LiveSession, is_asking, is_noticed, is_parked
 from everhold.engine.liveness import (
     Presence,
     is_worker_alive,
@@ -613,6 +613,7 @@ class EffectDispatcher:
 
     async def _commit(self, live: LiveSession, change: Change, fence: int) -> None:
         change.head.parked = is_parked(live.birth, live.opened, live.working)
+        change.head.asking = is_asking(live.opened, live.working)
         try:
             with self._sessions.stepper.marking(live.id):
                 await self._sessions.store.commit(change, fence)

@@ -50,9 +50,11 @@ from everhold.engine.live_session import (
     LiveSession,
     advance_execution,
     count_delivered_answers,
+    is_asking,
     is_noticed,
     is_parked,
     is_partly_answered,
+    is_unnoticed,
 )
 from everhold.engine.liveness import Presence
 from everhold.engine.serving import Serving
@@ -529,7 +531,7 @@ class Stepper:
         opened = live.opened
         said = current.said
         deliveries = current.deliveries
-        before = (head.state, head.due_at, head.mail, head.attempts, head.parked)
+        before = (head.state, head.due_at, head.mail, head.attempts, head.parked, head.asking)
         head.revision += 1
         head.n = deliveries[-1].n if deliveries else head.n
         head.updated_at = current.at
@@ -583,10 +585,12 @@ class Stepper:
                 live.letters and any(letter.kind != "signal" for letter in live.letters)
             )
             head.state = SessionState.RUNNING if busy else SessionState.PAUSED
-            # only a new model question can become parked
-            new = current.raised or current.birth is not None or _asks_model(said.asked)
+            # only a new question of such a kind can set one of the hints
+            new = current.raised or current.birth is not None or _asks_outside(said.asked)
             if head.parked or new:
                 head.parked = is_parked(live.birth, opened, live.working)
+            if head.asking or new:
+                head.asking = is_asking(opened, live.working)
         if current.values is not None:
             change.writes = current.values.writes()
             extra = extra or bool(change.writes)
@@ -596,6 +600,7 @@ class Stepper:
             head.mail,
             head.attempts,
             head.parked,
+            head.asking,
         )
         said.others = [letter.to for letter in change.letters if letter.to is not None]
         return change
@@ -678,7 +683,8 @@ class Stepper:
         ]
         change.read = [*change.read, *(letter.id for letter in live.letters if letter not in kept)]
         live.letters = kept
-        head.open_from, head.due_at, head.mail, head.parked = head.n + 1, None, len(kept), False
+        head.open_from, head.due_at, head.mail = head.n + 1, None, len(kept)
+        head.parked = head.asking = False
         last = change.deliveries[-1].notes
         if live.record and last is not None:
             last.record = dict(live.record)  # complete: a status reads only the last delivery
@@ -707,8 +713,8 @@ def _is_placed(query: Query) -> bool:
     )
 
 
-def _asks_model(asked: list[Query]) -> bool:
-    return any(query.kind in MODEL_KINDS for query in asked)
+def _asks_outside(asked: list[Query]) -> bool:
+    return any(is_unnoticed(query) for query in asked)
 
 
 def _is_plain(reply: ProgramReply, asked: Query) -> bool:

@@ -55,6 +55,11 @@ def list_filter_programs(program: str | None) -> tuple[str, ...]:
     return () if program is None else list_program_aliases(program)
 
 
+def match_programs(names: Collection[str], known: Collection[str]) -> list[str]:
+    """The stored references that these names mean; a name without a colon is that after it."""
+    return [ref for ref in known if ref in names or ref.rpartition(":")[2] in names]
+
+
 def find_source_file(place: str) -> Path | None:
     """The source file of a module name or path; None if it is not here. No code runs."""
     if _is_path(place):

@@ -23,7 +23,7 @@ from everhold.core.codec import JSON
 from everhold.core.intake import Intake
 from everhold.core.journal import Delivery
 from everhold.core.lease import TTL, Fence, LeaseOwner
-from everhold.core.query import Kind, Query
+from everhold.core.query import LISTED, SENT_BY_NAME, Kind, Query
 from everhold.core.session import Birth, Head, SessionId, SessionState
 from everhold.errors import NoMaintenance
 from everhold.ports.attachment import Attachment
@@ -122,7 +122,10 @@ class SessionRecord(msgspec.Struct):
 
 
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to list. Newest first; `after` is the last id of the previous page."""
+    """Which sessions to list; `after` is the last id of the previous page.
+
+    Newest first, by birth and id. With `older_than`, the longest unmoved first.
+    """
 
     state: tuple[SessionState, ...] = ()
     programs: tuple[str, ...] = ()  # references of one program, or the name of a function
@@ -133,6 +136,32 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = ""  # of the id
     limit: int = 100
     after: SessionId | None = None
+
+
+class InboxPlace(msgspec.Struct, frozen=True, order=True):
+    """The place of a question in the inbox. The oldest session is first."""
+
+    created_at: float  # of the session
+    session_id: str
+    q: int
+
+
+#: A question of the inbox: its session, the query, and when it was asked.
+FoundQuestion = tuple[Birth, Query, float]
+
+
+def place_in_inbox(found: FoundQuestion) -> InboxPlace:
+    """Where the inbox shows a question."""
+    return InboxPlace(found[0].created_at, found[0].id, found[1].q)
+
+
+def list_inbox_kinds(kind: Kind | None, to: str | None) -> tuple[Kind, ...]:
+    """The kinds that the inbox shows: signals only if they are asked for, or addressed."""
+    if kind is not None:
+        return (kind,)
+    return tuple(
+        one for one in Kind if one in LISTED and (to is not None or one not in SENT_BY_NAME)
+    )
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
@@ -358,14 +387,21 @@ class Store(Protocol):
         """The session with this key, or None."""
         ...
 
-    async def list(self, wanted: SessionFilter) -> builtins.list[SessionSummary]: ...
+    async def list(self, wanted: SessionFilter) -> builtins.list[SessionSummary]:
+        """The sessions that match. A page costs what it shows: with one filter, it costs the same
+        among a million sessions as among a thousand.
+        """
+        ...
 
     async def inbox(
-        self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
-    ) -> builtins.list[tuple[Birth, Query, float]]:
-        """Open queries of all sessions that can be answered from outside, oldest first.
+        self, *, kind: Kind | None, to: str | None, limit: int, after: InboxPlace | None = None
+    ) -> builtins.list[FoundQuestion]:
+        """Open queries that can be answered from outside: the oldest session first, and within a
+        session in the order asked.
 
-        Signals of the name `without` are left out.
+        Signals are listed only if `kind` or `to` names them. `after` is the place of the last
+        question of the previous page. A page costs what it shows: `head.asking` says which sessions
+        may have an open question without a notice, and the journals of others are not read.
         """
         ...
 

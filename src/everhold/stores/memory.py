@@ -33,7 +33,7 @@ from everhold.core.codec import JSON, dumps, loads
 from everhold.core.intake import Intake, IntakeItem
 from everhold.core.journal import AskedQuery, Delivery
 from everhold.core.lease import Fence, Lease, LeaseOwner
-from everhold.core.query import ANSWERABLE, LISTED, SENT_BY_NAME, Kind, Query
+from everhold.core.query import ANSWERABLE, LISTED, Kind, Query
 from everhold.core.session import Birth, Head, SessionEvent, SessionId, SessionState, apply_event
 from everhold.errors import (
     BadArguments,
@@ -57,6 +57,8 @@ from everhold.ports.store import (
     Change,
     Duty,
     Effect,
+    FoundQuestion,
+    InboxPlace,
     Letter,
     Notice,
     RemoteChange,
@@ -66,6 +68,7 @@ from everhold.ports.store import (
     SessionSummary,
     UnmovedSession,
     WorkerRecord,
+    list_inbox_kinds,
 )
 from everhold.stores.loop_turns import give_loop_turns
 from everhold.stores.memory_maintenance import MemoryMaintenance
@@ -407,34 +410,41 @@ class MemoryStore:
 
     async def list(self, wanted: SessionFilter) -> builtins.list[SessionSummary]:
         found = [one for one in self._sessions.values() if _matches(one, wanted)]
-        if wanted.after in self._sessions:
-            last = self._sessions[wanted.after].place
-            found = [one for one in found if one.place < last]
+        last = self._sessions.get(wanted.after or "")
+        if wanted.older_than is not None:
+            moved = (-1.0, "") if last is None else (last.head.updated_at, last.birth.id)
+            found = [one for one in found if (one.head.updated_at, one.birth.id) > moved]
+        elif last is not None:
+            found = [one for one in found if one.place < last.place]
         # deleted meanwhile, but ids sort by time, so it still marks the end of the page
         elif wanted.after is not None:
             found = [one for one in found if one.birth.id < wanted.after]
-        found.sort(key=lambda one: one.place, reverse=True)
+        if wanted.older_than is not None:
+            found.sort(key=lambda one: (one.head.updated_at, one.birth.id))
+        else:
+            found.sort(key=lambda one: one.place, reverse=True)
         return [
             SessionSummary(_birth(one.text), _copied(one.head)) for one in found[: wanted.limit]
         ]
 
     async def inbox(
-        self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
-    ) -> builtins.list[tuple[Birth, Query, float]]:
+        self, *, kind: Kind | None, to: str | None, limit: int, after: InboxPlace | None = None
+    ) -> builtins.list[FoundQuestion]:
+        kinds = list_inbox_kinds(kind, to)
         found = []
         for session in self._live.values():
             taken = session.handled_queries()
             for q, (query, at) in self._waiting(session).items():
-                left_out = query.kind in SENT_BY_NAME and query.name == without
+                place = InboxPlace(*session.place, q)
                 if (
                     q not in taken
-                    and kind in (None, query.kind)
+                    and query.kind in kinds
                     and to in (None, query.to)
-                    and not left_out
+                    and (after is None or place > after)
                 ):
-                    found.append((at, session.place, q, session.text, query))
-        oldest = nsmallest(limit, found, key=lambda one: one[:3])
-        return [(_birth(text), query, at) for at, _, _, text, query in oldest]
+                    found.append((place, session.text, query, at))
+        oldest = nsmallest(limit, found, key=itemgetter(0))
+        return [(_birth(text), query, at) for _, text, query, at in oldest]
 
     def _waiting(self, session: _Session) -> dict[int, tuple[Query, float]]:
         """Questions that the outside may answer: those to models, and those with notices."""

@@ -95,6 +95,7 @@ def read_head(row: tuple[Any, ...]) -> Head:
         attempts,
         sealed,
         parked,
+        asking,
     ) = row
     text = metrics.encode()
     meter = _metrics(text)
@@ -110,6 +111,7 @@ def read_head(row: tuple[Any, ...]) -> Head:
         mail,
         attempts,
         bool(parked),
+        asking != 0,
     )
     if checksum_head(head, text) != sealed or parked not in _FLAGS:
         raise ValueError(f"the head of session number {ref} does not match its seal")

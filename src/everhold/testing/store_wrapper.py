@@ -25,6 +25,7 @@ from everhold.ports.attachment import Attachment
 from everhold.ports.store import (
     Change,
     Duty,
+    InboxPlace,
     Maintenance,
     ProgressCallback,
     QuestionFilter,
@@ -98,9 +99,9 @@ class StoreWrapper:
         return await self.forward(self.store.list, wanted)
 
     async def inbox(
-        self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
+        self, *, kind: Kind | None, to: str | None, limit: int, after: InboxPlace | None = None
     ) -> builtins.list[tuple[Birth, Query, float]]:
-        return await self.forward(self.store.inbox, kind=kind, to=to, limit=limit, without=without)
+        return await self.forward(self.store.inbox, kind=kind, to=to, limit=limit, after=after)
 
     async def unmoved(
         self, now: float, living: set[str], *, parked: bool = False, limit: int = 100

@@ -196,7 +196,7 @@ def _rows(store):
     tables = (
         "session",
         "journal",
-        "head_1",
+        "head_2",
         "blob",
         "attachment",
         "item",

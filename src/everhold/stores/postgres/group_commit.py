@@ -82,8 +82,7 @@ SWEEP_EVERY: Final = 5000
 #: The columns of a head in the order of `read_head`.
 HEAD_COLUMNS: Final = (
     "h.ref, h.revision, h.state, h.n, h.open_from, h.due_at, h.updated_at, h.metrics, h.mail,"
-    " h.attempts, h.seal,"
-    " h.parked"
+    " h.attempts, h.seal, h.parked, h.asking"
 )
 _OTHERS: Final = (
     f"SELECT s.id, {HEAD_COLUMNS} FROM everhold.head_1 h JOIN everhold.session s ON s.ref = h.ref"

@@ -4,7 +4,6 @@ writes.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, Final
@@ -14,15 +13,24 @@ import msgspec
 from everhold.core.codec import checksum_row, loads
 from everhold.core.journal import Delivery, find_open_queries
 from everhold.core.metrics import Metrics
-from everhold.core.query import ANSWERABLE, Kind, Query
+from everhold.core.query import ANSWERABLE, NOTICED, Kind, Query
 from everhold.core.session import Birth, Head
 from everhold.ports.store import FROM_OPEN as OPENED
-from everhold.ports.store import FROM_RESTART, Effect, Letter, SessionFilter, SessionRecord
-from everhold.stores.postgres.address import escape_nul, qualify_schema, unescape_nul
-from everhold.stores.postgres.connection import PgConnection
+from everhold.ports.store import (
+    FROM_RESTART,
+    Effect,
+    FoundQuestion,
+    InboxPlace,
+    Letter,
+    SessionFilter,
+    SessionRecord,
+    place_in_inbox,
+)
+from everhold.stores import listing
+from everhold.stores.postgres.address import escape_nul, unescape_nul
 from everhold.stores.postgres.group_commit import HEAD_COLUMNS
 from everhold.stores.postgres.intake_rows import NOW
-from everhold.stores.postgres.write import make_label_row
+from everhold.stores.postgres.lineage import RunQuery
 from everhold.stores.row_codec import read_delivery
 
 #: Starts a transaction in which all statements see the same moment.
@@ -62,23 +70,23 @@ LOAD: Final = (
     )
     + " SELECT w.i, 0, h.ref, w.birth, h.state, h.metrics, h.due_at, h.updated_at, w.seal,"
     " h.revision, h.n,"
-    " h.open_from, h.mail, h.attempts, h.seal, h.parked FROM wanted w JOIN everhold.head_1 h ON"
-    " h.ref = w.ref UNION ALL"
+    " h.open_from, h.mail, h.attempts, h.seal, h.parked, h.asking FROM wanted w"
+    " JOIN everhold.head_1 h ON h.ref = w.ref UNION ALL"
     " SELECT c.root, 1, j.n, j.answers, j.asked, j.notes, j.at, NULL, j.seal, NULL, NULL, NULL,"
-    " NULL, NULL, NULL, NULL"
+    " NULL, NULL, NULL, NULL, NULL"
     f" FROM {_STEPS} UNION ALL"
     " SELECT w.i, 2, l.id, l.kind, l.body, NULL, l.at, NULL, l.seal, l.session, NULL, NULL,"
-    " NULL, NULL, NULL, NULL"
+    " NULL, NULL, NULL, NULL, NULL"
     " FROM wanted w JOIN everhold.letter l ON l.session = w.ref UNION ALL"
     " SELECT w.i, 3, e.q, e.worker, NULL, NULL, e.since, NULL, e.seal, e.session, NULL, NULL,"
-    " NULL, NULL, NULL, NULL"
+    " NULL, NULL, NULL, NULL, NULL"
     " FROM wanted w JOIN everhold.effect e ON e.session = w.ref ORDER BY 1, 2, 3"
 )
 #: The columns of each part, in reading order: a head after its birth, a delivery, a letter, a mark.
 _PARTS: Final = tuple(
     itemgetter(*columns)
     for columns in (
-        (3, 8, 2, 9, 4, 10, 11, 6, 7, 5, 12, 13, 14, 15),
+        (3, 8, 2, 9, 4, 10, 11, 6, 7, 5, 12, 13, 14, 15, 16),
         (2, 6, 3, 4, 5, 8),
         (3, 4, 6, 2, 8, 9),
         (2, 3, 6, 8, 9),
@@ -102,21 +110,6 @@ LETTERS_OF: Final = (
 HIDDEN: Final = (
     "SELECT session, q FROM everhold.notice WHERE session = ANY(%s)"
     " UNION ALL SELECT session, q FROM everhold.effect WHERE session = ANY(%s)"
-)
-NOTICES: Final = (
-    "SELECT s.birth, n.query, n.asked_at, s.ref, h.mail FROM everhold.notice n JOIN"
-    " everhold.session s"
-    " ON s.ref = n.session JOIN everhold.head_1 h ON h.ref = s.ref"
-    " WHERE (%s::text IS NULL OR n.kind = %s::text) AND (%s::text IS NULL OR n.addressee ="
-    " %s::text)"
-    " AND NOT EXISTS (SELECT 1 FROM everhold.effect e WHERE e.session = n.session AND e.q = n.q)"
-)
-LIVE: Final = (
-    "SELECT s.ref, s.birth, h.mail, (SELECT j.at FROM everhold.journal j WHERE j.session = h.ref"
-    " AND j.n = h.open_from) AS since FROM everhold.head_1 h JOIN everhold.session s ON s.ref ="
-    " h.ref"
-    " WHERE h.state IN ('running', 'paused') AND h.open_from <= h.n ORDER BY since NULLS FIRST,"
-    " s.ref"
 )
 #: Sessions that need a move, each with the reason. Every part uses an index of its own.
 UNMOVED: Final = (
@@ -146,10 +139,26 @@ NEXT_DUE: Final = (
 )
 #: Sessions whose journals are read at once for the inbox.
 PAGE: Final = 200
+_LAST: Final = 2**62  # a number after that of every query
+
+DIALECT: Final = listing.Dialect(
+    head="everhold.head_1",
+    columns=HEAD_COLUMNS,
+    ended="h.ended_at IS NOT NULL",
+    ended_at="h.ended_at",
+    queued="h.mail > 0 AND EXISTS (SELECT 1 FROM everhold.letter l WHERE l.session = n.session AND"
+    " l.kind = 'answer' AND (everhold.readable(l.body) ->> 'q')::int8 = n.q)",
+    session="everhold.session",
+    label="everhold.label",
+    notice="everhold.notice",
+    effect="everhold.effect",
+    joined=" JOIN ",
+    forced=False,
+    escape=escape_nul,
+)
 
 read_birth = msgspec.json.Decoder(Birth).decode
 _query = msgspec.json.Decoder(Query).decode
-FoundQuery = tuple[Birth, Query, float]
 #: The rows of each part of one session.
 LoadedRows = tuple[list[tuple[Any, ...]], ...]
 
@@ -193,112 +202,85 @@ def decode_effect(row: tuple[Any, ...]) -> Effect:
     return Effect(q, unescape_nul(worker), since)
 
 
-def build_list_select(wanted: SessionFilter) -> tuple[str, list[Any]]:
-    """The statement of `list` and its values."""
-    where = ["s.deleted = 0"]
-    values: list[Any] = []
+async def read_page(say: RunQuery, wanted: SessionFilter) -> listing.Rows:
+    """The births and heads of a page of sessions."""
+    reading = listing.SessionLister(DIALECT, wanted).read()
+    rows: listing.Rows | None = None
+    try:
+        while True:
+            statement, values = reading.send(rows)  # type: ignore[arg-type]
+            rows = await say(mark_values(statement), *values)
+    except StopIteration as done:
+        found: listing.Rows = done.value
+        return found
 
-    def also(condition: str, *given: Any) -> None:
-        where.append(condition)
-        values.extend(given)
 
-    if wanted.state:
-        also("h.state = ANY(%s)", [state.value for state in wanted.state])
-    if wanted.programs:
-        names = [escape_nul(name) for name in wanted.programs]
-        bare = [name for name in names if name and ":" not in name]
-        also(
-            "(s.program = ANY(%s)" + " OR right(s.program, length(%s) + 1) = %s" * len(bare) + ")",
-            names,
-            *(value for name in bare for value in (name, f":{name}")),
-        )
-    if wanted.labels:
-        also(
-            "s.labels @> %s::jsonb AND s.labels <> '{}'",
-            msgspec.json.encode(make_label_row(wanted.labels)).decode(),
-        )
-    if wanted.parent is not None:
-        also("s.parent = %s", escape_nul(wanted.parent))
-    if wanted.older_than is not None:
-        also("h.updated_at < %s", float(wanted.older_than))
-    if wanted.newer_than is not None:
-        also("h.updated_at >= %s", float(wanted.newer_than))
-    if wanted.prefix:
-        also("starts_with(s.id, %s)", escape_nul(wanted.prefix))
-    if wanted.after is not None:
-        after = escape_nul(wanted.after)
-        last = "SELECT o.created_at FROM everhold.session o WHERE o.id = %s"
-        also(f"(s.created_at, s.id) < (coalesce(({last}), 'infinity'), %s)", after, after)
-        also(f"(s.id < %s OR EXISTS ({last}))", after, after)  # it was deleted; ids sort by time
-    statement = (
-        f"SELECT s.birth, {HEAD_COLUMNS} FROM everhold.session s JOIN everhold.head_1 h ON h.ref"
-        " = s.ref"
-        f" WHERE {' AND '.join(where)} ORDER BY s.created_at DESC, s.id DESC LIMIT %s"
-    )
-    return statement, [*values, wanted.limit]
+def mark_values(statement: str) -> str:
+    """A statement of `listing` with the marks of psycopg."""
+    return statement.replace("?", "%s")
 
 
 class InboxReader:
     """Finds the open queries of all sessions in one transaction."""
 
-    def __init__(self, line: PgConnection, schema: str) -> None:
-        self._line = line
-        self._schema = schema
+    def __init__(
+        self,
+        say: RunQuery,
+        kinds: Sequence[Kind],
+        to: str | None,
+        limit: int,
+        after: InboxPlace | None,
+    ) -> None:
+        self._say = say
+        self._kinds = kinds
+        self._to = to
+        self._limit = limit
+        self._after = after
 
-    async def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        return await (
-            await self._line.execute(qualify_schema(statement, self._schema), values)
-        ).fetchall()
+    async def noticed(self) -> list[FoundQuestion]:
+        """Open queries with a notice."""
+        statement, values = listing.select_noticed(
+            DIALECT, self._kinds, self._to, self._limit, self._after
+        )
+        rows = await self._say(mark_values(statement), *values)
+        return [(read_birth(row[0]), _query(row[1]), row[2]) for row in rows]
 
-    async def noticed(self, kind: Kind | None, whom: str | None) -> list[FoundQuery]:
-        """Open queries with a notice: for people, or for a named addressee (the name as stored)."""
-        wanted = None if kind is None else kind.value
-        rows = await self._rows(NOTICES, wanted, wanted, whom, whom)
-        kept_answers = await self._answered([row[3] for row in rows if row[4]])
-        found = [(read_birth(row[0]), _query(row[1]), row[2], row[3]) for row in rows]
-        return [
-            (birth, query, at)
-            for birth, query, at, ref in found
-            if (ref, query.q) not in kept_answers
-        ]
-
-    async def unnoticed(self, kind: Kind | None, limit: int) -> list[FoundQuery]:
-        """Open queries without a notice, found through the journals of live sessions,
-        oldest first.
+    async def unnoticed(self) -> list[FoundQuestion]:
+        """Open queries without a notice, found through the journals of sessions that may have
+        one.
         """
-        found: list[FoundQuery] = []
-        times: list[float] = []
-        live = await self._rows(LIVE)
-        for start in range(0, len(live), PAGE):
-            page = live[start : start + PAGE]
-            first = page[0][3]
-            if (
-                len(times) >= limit
-                and first is not None
-                and (limit < 1 or first > times[limit - 1])
-            ):
+        found: list[FoundQuestion] = []
+        if (ANSWERABLE - NOTICED).isdisjoint(self._kinds):
+            return found
+        after = self._after
+        while len(found) < self._limit:
+            statement, values = listing.select_asking(DIALECT, PAGE, after)
+            page = await self._say(mark_values(statement), *values)
+            found += [
+                one
+                for one in await self._opened(page)
+                if one[1].kind in self._kinds and (after is None or place_in_inbox(one) > after)
+            ]
+            if len(page) < PAGE:
                 break
-            for entry in await self._opened(page):
-                if kind in (None, entry[1].kind):
-                    found.append(entry)
-                    insort(times, entry[2])
+            after = InboxPlace(page[-1][3], unescape_nul(page[-1][4]), _LAST)
         return found
 
-    async def _opened(self, page: list[tuple[Any, ...]]) -> list[FoundQuery]:
+    async def _opened(self, page: list[tuple[Any, ...]]) -> list[FoundQuestion]:
         refs = [row[0] for row in page]
         journals: dict[int, list[Delivery]] = {ref: [] for ref in refs}
-        for ref, *row in await self._rows(OPEN, refs):
+        for ref, *row in await self._say(OPEN, refs):
             journals[ref].append(read_delivery(ref, tuple(row)))
-        hidden = {(ref, q) for ref, q in await self._rows(HIDDEN, refs, refs)}
+        hidden = {(ref, q) for ref, q in await self._say(HIDDEN, refs, refs)}
         hidden |= await self._answered([row[0] for row in page if row[2]])
         return [
             (read_birth(birth), entry.query, entry.at)
-            for ref, birth, _, _ in page
-            for entry in find_open_queries(journals[ref]).values()
-            if (ref, entry.query.q) not in hidden and entry.query.kind in ANSWERABLE
+            for ref, birth, *_ in page
+            for q, entry in sorted(find_open_queries(journals[ref]).items())
+            if (ref, q) not in hidden and entry.query.kind in ANSWERABLE
         ]
 
     async def _answered(self, refs: list[int]) -> set[tuple[int, int]]:
         """Queries whose answer is queued in the intake."""
-        rows = await self._rows(LETTERS_OF, refs) if refs else []
+        rows = await self._say(LETTERS_OF, refs) if refs else []
         return {(row[5], decode_letter(row).body["q"]) for row in rows if row[0] == "answer"}

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from everhold.core.codec import JSON, checksum_row, dumps, loads
 from everhold.core.intake import Intake
 from everhold.core.lease import Fence, LeaseOwner
-from everhold.core.query import SENT_BY_NAME, Kind, Query
+from everhold.core.query import Kind
 from everhold.core.session import Birth, Head, SessionId, SessionState
 from everhold.errors import (
     BadSetting,
@@ -35,6 +35,8 @@ from everhold.ports.store import (
     DELETED_KEYS,
     Change,
     Duty,
+    FoundQuestion,
+    InboxPlace,
     RemoteChange,
     SessionFilter,
     SessionFingerprint,
@@ -42,6 +44,8 @@ from everhold.ports.store import (
     SessionSummary,
     UnmovedSession,
     WorkerRecord,
+    list_inbox_kinds,
+    place_in_inbox,
 )
 from everhold.stores.postgres import intake_rows, lineage, read
 from everhold.stores.postgres.address import (
@@ -70,6 +74,12 @@ IntakeRequest = tuple[str, Callable[[Intake], Any]]
 #: Returns the action's result or raises its error.
 IntakeResult = Callable[[], Any]
 
+#: Deletes the labels of a session; its row still has them.
+_UNLABEL: Final = (
+    "DELETE FROM everhold.label l USING everhold.session s CROSS JOIN LATERAL"
+    " jsonb_each_text(s.labels) e WHERE s.ref = %s AND l.name = e.key AND l.value = e.value"
+    " AND l.created_at = s.created_at AND l.session = s.ref"
+)
 DURABILITY: Final = ("process", "mixed", "power")
 #: Seconds that opening waits for a server that does not answer.
 OPENING: Final = 2.0
@@ -195,31 +205,29 @@ class PostgresStore:
         return SessionId(unescape_nul(rows[0][0])) if rows else None
 
     async def list(self, wanted: SessionFilter) -> builtins.list[SessionSummary]:
-        statement, values = read.build_list_select(wanted)
-
         async def act(line: PgConnection) -> builtins.list[SessionSummary]:
-            rows = await (await line.execute(self._qualify(statement), values)).fetchall()
+            rows = await read.read_page(functools.partial(self._on, line), wanted)
             return [SessionSummary(read.read_birth(row[0]), read_head(row[1:])) for row in rows]
 
         return await self._run_retrying(act)
 
     async def inbox(
-        self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
-    ) -> builtins.list[tuple[Birth, Query, float]]:
-        whom = None if to is None else escape_nul(to)
+        self, *, kind: Kind | None, to: str | None, limit: int, after: InboxPlace | None = None
+    ) -> builtins.list[FoundQuestion]:
+        kinds = list_inbox_kinds(kind, to)
 
-        async def act(line: PgConnection) -> builtins.list[read.FoundQuery]:
+        async def act(line: PgConnection) -> builtins.list[FoundQuestion]:
             await line.execute(read.SNAPSHOT)
-            inbox = read.InboxReader(line, self.schema)
-            found = await inbox.noticed(kind, whom)
-            if whom is None:
-                found += await inbox.unnoticed(kind, limit)
+            say = functools.partial(self._on, line)
+            inbox = read.InboxReader(say, kinds, to, limit, after)
+            found = await inbox.noticed()
+            if to is None:
+                found += await inbox.unnoticed()
             await line.execute("COMMIT")
             return found
 
         found = await self._run_retrying(act)
-        found = [one for one in found if one[1].kind not in SENT_BY_NAME or one[1].name != without]
-        found.sort(key=lambda entry: (entry[2], entry[0].created_at, entry[0].id, entry[1].q))
+        found.sort(key=place_in_inbox)
         return found[:limit]
 
     async def unmoved(
@@ -600,6 +608,7 @@ class PostgresStore:
         for table in ("notice", "effect", "letter", "item", "lease"):
             await self._on(line, f"DELETE FROM everhold.{table} WHERE session = %s", head.ref)
         await self._on(line, "DELETE FROM everhold.head_1 WHERE ref = %s", head.ref)
+        await self._on(line, _UNLABEL, head.ref)
         await self._on(
             line, "UPDATE everhold.session SET deleted = 1, key = NULL WHERE ref = %s", head.ref
         )

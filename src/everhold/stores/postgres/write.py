@@ -38,13 +38,13 @@ STEPS: Final = (
     " g.head_n,"
     " open_from = g.open_from, due_at = g.due_at, updated_at = g.updated_at, metrics ="
     " g.metrics, mail = g.mail,"
-    " attempts = g.attempts, parked = g.parked, seal = g.head_seal FROM"
+    " attempts = g.attempts, parked = g.parked, asking = g.asking, seal = g.head_seal FROM"
     " json_to_recordset(%s::json) AS g"
     " (revision int8, state text, head_n int8, open_from int8, due_at float8, updated_at float8,"
     " metrics text,"
-    " mail int8, attempts int8, parked int8, head_seal int8, ref int8, fence int8, n int8, at"
-    " float8, answers text,"
-    " asked text, notes text, seal int8, ended bool, closed int8[], effects json)"
+    " mail int8, attempts int8, parked int8, asking int8, head_seal int8, ref int8, fence int8,"
+    " n int8, at float8, answers text, asked text, notes text, seal int8, ended bool,"
+    " closed int8[], effects json)"
     " WHERE h.ref = g.ref AND h.revision = g.fence RETURNING g.*), landed AS"
     " (INSERT INTO everhold.journal (session, n, at, answers, asked, notes, seal)"
     " SELECT ref, n, at, answers, asked, notes, seal FROM moved), unnoticed AS (DELETE FROM"
@@ -376,6 +376,7 @@ def make_head_row(head: Head) -> dict[str, Any]:
         "mail": head.mail,
         "attempts": head.attempts,
         "parked": int(head.parked),
+        "asking": int(head.asking),
         "seal": checksum_head(head, metrics),
     }
 

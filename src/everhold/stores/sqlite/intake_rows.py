@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ from everhold.core.lease import LeaseOwner
 from everhold.core.session import SessionId, SessionState
 from everhold.errors import BadArguments, BadValue, Overtaken
 from everhold.ports.store import Duty, SessionFingerprint, StoreProblem
+from everhold.stores.listing import build_prefix_condition
 from everhold.stores.row_codec import (
     CHANGING_COLUMNS,
     DUTY_COLUMNS,
@@ -34,17 +34,6 @@ T = TypeVar("T")
 _ITEM = ", ".join(ITEM_COLUMNS)
 _LEASE = ", ".join(LEASE_COLUMNS)
 _DUTY = ", ".join(DUTY_COLUMNS)
-
-
-def build_prefix_condition(column: str, prefix: str) -> tuple[str, tuple[str, ...]]:
-    """A condition for "text starts with prefix" that can use an index, and its values."""
-    for end in range(len(prefix), 0, -1):
-        code = ord(prefix[end - 1]) + 1
-        # the upper bound is the prefix with its last character replaced by the next one
-        if code <= sys.maxunicode:
-            after = chr(0xE000 if code == 0xD800 else code)
-            return f"{column} >= ? AND {column} < ?", (prefix, prefix[: end - 1] + after)
-    return f"{column} >= ?", (prefix,)
 
 
 def _marks(count: int) -> str:
@@ -132,7 +121,7 @@ def select_fingerprints(
         " (SELECT count(*) FROM item"
         " INDEXED BY item_open WHERE session = s.ref AND state = 'waiting' AND available_at <="
         " ?) END"
-        " FROM json_each(?) e CROSS JOIN session s ON s.id = e.value JOIN head_1 h ON h.ref = s.ref"
+        " FROM json_each(?) e CROSS JOIN session s ON s.id = e.value JOIN head_2 h ON h.ref = s.ref"
         " LEFT JOIN lease l ON l.session = s.ref WHERE s.deleted = 0",
         (now, dumps(list(sessions))),
     )

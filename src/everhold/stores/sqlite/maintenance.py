@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from everhold.core.codec import dumps
-from everhold.core.query import NOTIFIED, SENT_BY_NAME, Kind, Query
+from everhold.core.query import NOTIFIED, Kind, Query
 from everhold.core.session import Birth
 from everhold.ports.store import ProgressCallback, QuestionFilter, ReclaimResult, StoreProblem
 from everhold.stores.loop_turns import give_loop_turns
@@ -28,17 +27,15 @@ Run = Callable[..., sqlite3.Cursor]
 AT_ONCE: Final = 200
 #: Tables with rows that belong to a session, each with the table that must hold the session.
 _REFERRING: Final = {"attachment": "session"} | dict.fromkeys(
-    ("notice", "effect", "letter", "item", "lease"), "head_1"
+    ("notice", "effect", "letter", "item", "lease"), "head_2"
 )
 
 _birth = msgspec.json.Decoder(Birth).decode
 _query = msgspec.json.Decoder(Query).decode
 
 
-def select_questions(
-    run: Run, wanted: QuestionFilter, without: str | None = None
-) -> list[tuple[Birth, Query, float]]:
-    """Open questions that have notices, except signals named `without`."""
+def select_questions(run: Run, wanted: QuestionFilter) -> list[tuple[Birth, Query, float]]:
+    """Open questions that have notices, oldest first."""
     where = [
         "NOT EXISTS (SELECT 1 FROM effect e WHERE e.session = n.session AND e.q = n.q)",
         "NOT EXISTS (SELECT 1 FROM letter l WHERE l.session = n.session AND l.kind = 'answer'"
@@ -56,10 +53,6 @@ def select_questions(
     if wanted.to:
         where.append(f"n.addressee IN ({_marks(wanted.to)})")
         values += wanted.to
-    if without is not None:
-        # SQLite's JSON functions stop at NUL
-        where.append(f"(n.kind NOT IN ({quote_kinds(SENT_BY_NAME)}) OR instr(n.query, ?) = 0)")
-        values.append(f'"name":{dumps(without)}')
     if wanted.without is not None:
         name = "s.id || '/q-' || n.q || '/' || CAST(n.asked_at * 1000 AS INTEGER)"
         where.append(f"NOT EXISTS (SELECT 1 FROM duty d WHERE d.kind = ? AND d.id = {name})")

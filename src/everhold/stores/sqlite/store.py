@@ -11,9 +11,8 @@ import builtins
 import functools
 import sqlite3
 import time
-from bisect import insort
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
 from copy import copy
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -44,8 +43,9 @@ from everhold.ports.store import (
     Change,
     Duty,
     Effect,
+    FoundQuestion,
+    InboxPlace,
     Letter,
-    QuestionFilter,
     RemoteChange,
     SessionFilter,
     SessionFingerprint,
@@ -53,7 +53,10 @@ from everhold.ports.store import (
     SessionSummary,
     UnmovedSession,
     WorkerRecord,
+    list_inbox_kinds,
+    place_in_inbox,
 )
+from everhold.stores import listing
 from everhold.stores.loop_turns import give_loop_turns
 from everhold.stores.outage import OutageTracker
 from everhold.stores.row_codec import (
@@ -79,7 +82,7 @@ from everhold.stores.sqlite.database import (
     translate_sqlite_error,
 )
 from everhold.stores.sqlite.group_commit import SQLiteGroupCommit, find_newer_format
-from everhold.stores.sqlite.maintenance import SQLiteMaintenance, quote_kinds, select_questions
+from everhold.stores.sqlite.maintenance import SQLiteMaintenance
 from everhold.stores.sqlite.write import HEAD_COLUMNS, write_value
 
 T = TypeVar("T")
@@ -93,26 +96,13 @@ _JOURNAL: Final = (
     " WHERE session = ? AND n >= ? AND n <= ? ORDER BY n"
 )
 _TOP: Final = 2**63 - 1
-#: Whether a session has an open question that needs an outside answer and has no notice. A stored
-#: query has no `kind` if that is the default, llm.
-_UNNOTICED: Final = (
-    "EXISTS (SELECT 1 FROM journal o, json_each(o.asked) a WHERE o.session = h.ref AND o.n >="
-    " h.open_from"
-    f" AND coalesce(json_extract(a.value, '$.kind'), 'llm') IN ({quote_kinds(ANSWERABLE)})"
-    " AND NOT EXISTS (SELECT 1 FROM notice WHERE session = h.ref AND q = json_extract(a.value,"
-    " '$.q'))"
-    " AND NOT EXISTS (SELECT 1 FROM journal p, json_each(p.answers) g WHERE p.session = h.ref"
-    " AND p.n > o.n"
-    " AND json_extract(g.value, '$.q') = json_extract(a.value, '$.q')))"
-)
-
 #: Sessions that need a move, each with the reason. Every part reads a small partial index.
 #: `INDEXED BY` makes a missing index an error; without it the planner may scan the whole table.
 _UNMOVED: Final = (
     "SELECT s.id, w.why, w.since, coalesce(h.revision, 0), w.came FROM ("
-    "SELECT ref, 'timer' AS why, due_at AS since, 0 AS came FROM head_1 INDEXED BY head_due"
+    "SELECT ref, 'timer' AS why, due_at AS since, 0 AS came FROM head_2 INDEXED BY head_due"
     " WHERE due_at <= :now AND state IN ('running', 'paused') UNION ALL"
-    " SELECT ref, 'letter', (SELECT min(at) FROM letter WHERE session = ref), 0 FROM head_1"
+    " SELECT ref, 'letter', (SELECT min(at) FROM letter WHERE session = ref), 0 FROM head_2"
     " INDEXED BY head_mail"
     " WHERE mail > 0 AND state = 'running' UNION ALL"
     " SELECT session, 'mark', min(since), 0 FROM effect WHERE worker NOT IN (SELECT value FROM"
@@ -121,15 +111,25 @@ _UNMOVED: Final = (
     " SELECT i.session, 'item', min(i.at), l.seq + count(*) FROM item i INDEXED BY item_waiting"
     " JOIN lease l ON l.session = i.session WHERE i.state = 'waiting' AND i.available_at <= :clock"
     " AND (l.released = 1 OR l.expires_at <= :clock) GROUP BY i.session {parked}) w"
-    " JOIN session s ON s.ref = w.ref LEFT JOIN head_1 h ON h.ref = w.ref WHERE s.deleted = 0"
+    " JOIN session s ON s.ref = w.ref LEFT JOIN head_2 h ON h.ref = w.ref WHERE s.deleted = 0"
     " ORDER BY w.since, w.ref, w.why LIMIT :limit"
 )
 _PARKED: Final = (
-    "UNION ALL SELECT ref, 'parked', updated_at, 0 FROM head_1 INDEXED BY head_parked"
+    "UNION ALL SELECT ref, 'parked', updated_at, 0 FROM head_2 INDEXED BY head_parked"
     " WHERE parked = 1 AND state IN ('running', 'paused')"
 )
 
+_DIALECT: Final = listing.Dialect(
+    head="head_2",
+    columns=HEAD_COLUMNS,
+    ended="h.state IN ('completed', 'failed', 'cancelled')",  # as in the index
+    ended_at="h.updated_at",
+    queued="EXISTS (SELECT 1 FROM letter l WHERE l.session = n.session AND l.kind = 'answer'"
+    " AND json_extract(l.body, '$.q') = n.q)",
+)
+
 _birth = msgspec.json.Decoder(Birth).decode
+_query = msgspec.json.Decoder(Query).decode
 
 
 @give_loop_turns
@@ -229,7 +229,7 @@ class SQLiteStore:
 
     def _session(self, session_id: str) -> tuple[Birth, Head, int | None]:
         statement = (
-            f"SELECT s.birth, s.seal, s.origin, {HEAD_COLUMNS} FROM session s JOIN head_1 h ON"
+            f"SELECT s.birth, s.seal, s.origin, {HEAD_COLUMNS} FROM session s JOIN head_2 h ON"
             " h.ref = s.ref"
             " WHERE s.id = ? AND s.deleted = 0"
         )
@@ -286,120 +286,80 @@ class SQLiteStore:
         return None if row is None else SessionId(row[0])
 
     async def list(self, wanted: SessionFilter) -> builtins.list[SessionSummary]:
-        return await self._scan(lambda store: store._listed(wanted))
-
-    def _listed(self, wanted: SessionFilter) -> builtins.list[SessionSummary]:
-        where = ["s.deleted = 0"]
-        values: builtins.list[Any] = []
-
-        def also(condition: str, *given: Any) -> None:
-            where.append(condition)
-            values.extend(given)
-
-        if wanted.state:
-            also(
-                f"h.state IN ({', '.join('?' * len(wanted.state))})",
-                *(state.value for state in wanted.state),
-            )
-        if wanted.programs:
-            one = "(s.program = ? OR (? AND substr(s.program, -length(?) - 1) = ':' || ?))"
-            also(
-                f"({' OR '.join([one] * len(wanted.programs))})",
-                *(
-                    value
-                    for name in wanted.programs
-                    for value in (name, bool(name) and ":" not in name, name, name)
-                ),
-            )
-        for name, value in wanted.labels.items():
-            also(
-                "EXISTS (SELECT 1 FROM json_each(s.birth, '$.labels') l WHERE l.key = ? AND"
-                " l.value = ?)",
-                name,
-                value,
-            )
-        if wanted.parent is not None:
-            also("s.parent = ?", wanted.parent)
-        if wanted.older_than is not None:
-            also("h.updated_at < ?", wanted.older_than)
-        if wanted.newer_than is not None:
-            also("h.updated_at >= ?", wanted.newer_than)
-        if wanted.prefix:
-            condition, bounds = intake_rows.build_prefix_condition("s.id", wanted.prefix)
-            also(condition, *bounds)
-        if wanted.after is not None:
-            last = self._run(
-                "SELECT created_at FROM session WHERE id = ?", (wanted.after,)
-            ).fetchone()
-            if last is None:  # it was deleted; ids sort by time
-                also("s.id < ?", wanted.after)
-            else:
-                also("(s.created_at, s.id) < (?, ?)", last[0], wanted.after)
-        statement = (
-            f"SELECT s.birth, {HEAD_COLUMNS} FROM session s JOIN head_1 h ON h.ref = s.ref"
-            f" WHERE {' AND '.join(where)} ORDER BY s.created_at DESC, s.id DESC LIMIT ?"
-        )
-        rows = self._run(statement, (*values, wanted.limit)).fetchall()
+        rows = await self._scan(lambda store: store._page(wanted))
         return [SessionSummary(_birth(row[0]), read_head(row[1:])) for row in rows]
 
-    async def inbox(
-        self, *, kind: Kind | None, to: str | None, limit: int, without: str | None = None
-    ) -> builtins.list[tuple[Birth, Query, float]]:
-        wanted = QuestionFilter(
-            kinds=tuple(Kind) if kind is None else (kind,),
-            to=() if to is None else (to,),
-            limit=limit,
-        )
+    def _page(self, wanted: SessionFilter) -> listing.Rows:
+        reading = listing.SessionLister(_DIALECT, wanted).read()
+        rows: listing.Rows | None = None
+        try:
+            while True:
+                statement, values = reading.send(rows)  # type: ignore[arg-type]
+                rows = self._run(statement, values).fetchall()
+        except StopIteration as done:
+            found: listing.Rows = done.value
+            return found
 
-        def act(store: SQLiteStore) -> builtins.list[tuple[Birth, Query, float]]:
-            found = select_questions(store._run, wanted, without)
-            return (
-                found + store._unnoticed(kind, limit)
-                if to is None and kind not in NOTICED
-                else found
-            )
+    async def inbox(
+        self, *, kind: Kind | None, to: str | None, limit: int, after: InboxPlace | None = None
+    ) -> builtins.list[FoundQuestion]:
+        kinds = list_inbox_kinds(kind, to)
+
+        def act(store: SQLiteStore) -> builtins.list[FoundQuestion]:
+            noticed = listing.select_noticed(_DIALECT, kinds, to, limit, after)
+            rows = store._run(*noticed).fetchall()
+            found = [(_birth(birth), _query(query), at) for birth, query, at, *_ in rows]
+            if to is None:
+                found += store._unnoticed(kinds, limit, after)
+            return found
 
         found = await self._scan(act)
-        found.sort(key=lambda entry: (entry[2], entry[0].created_at, entry[0].id, entry[1].q))
+        found.sort(key=place_in_inbox)
         return found[:limit]
 
     def _unnoticed(
-        self, kind: Kind | None, limit: int
-    ) -> builtins.list[tuple[Birth, Query, float]]:
-        """Open queries without a notice, found through the journals of live sessions,
-        oldest first.
+        self, kinds: Collection[Kind], limit: int, after: InboxPlace | None
+    ) -> builtins.list[FoundQuestion]:
+        """Open queries without a notice, found through the journals of sessions that may have
+        one.
         """
-        found: builtins.list[tuple[Birth, Query, float]] = []
-        times: builtins.list[float] = []
-        rows = self._run(
-            "SELECT s.ref, s.birth, s.origin, s.origin_n, h.open_from, h.mail, j.at FROM head_1 h"
-            " JOIN session s ON s.ref = h.ref LEFT JOIN journal j ON j.session = h.ref AND j.n ="
-            " h.open_from"
-            " WHERE h.state IN ('running', 'paused') AND h.open_from <= h.n AND s.deleted = 0"
-            f" AND (j.n IS NULL OR {_UNNOTICED}) ORDER BY j.at"
-        ).fetchall()
-        for ref, birth, origin, origin_n, open_from, mail, at in rows:
-            if len(times) >= limit and at is not None and (limit < 1 or at > times[limit - 1]):
-                break
-            hidden = {q for (q,) in self._run("SELECT q FROM notice WHERE session = ?", (ref,))}
-            hidden |= {effect.q for effect in self._effects(ref)}
-            if mail:
-                # Queries whose answer is queued in the intake.
-                hidden |= {
-                    letter.body["q"] for letter in self._letters(ref) if letter.kind == "answer"
-                }
-            for entry in find_open_queries(
-                self._deliveries(ref, open_from, origin_n, origin)
-            ).values():
-                query = entry.query
-                if (
-                    query.q not in hidden
-                    and query.kind in ANSWERABLE
-                    and kind in (None, query.kind)
-                ):
-                    found.append((_birth(birth), query, entry.at))
-                    insort(times, entry.at)
+        found: builtins.list[FoundQuestion] = []
+        if (ANSWERABLE - NOTICED).isdisjoint(kinds):
+            return found
+        with closing(self._connection.cursor()) as cursor:
+            for row in cursor.execute(*listing.select_asking(_DIALECT, -1, after)):
+                if len(found) >= limit:
+                    break
+                found += [
+                    one
+                    for one in self._open_here(*row)
+                    if one[1].kind in kinds and (after is None or place_in_inbox(one) > after)
+                ]
         return found
+
+    def _open_here(
+        self,
+        ref: int,
+        text: str,
+        mail: int,
+        _at: float,
+        _id: str,
+        origin: int | None,
+        origin_n: int,
+        open_from: int,
+    ) -> builtins.list[FoundQuestion]:
+        """The open questions of a session without a notice and a running answerer."""
+        hidden = {q for (q,) in self._run("SELECT q FROM notice WHERE session = ?", (ref,))}
+        hidden |= {effect.q for effect in self._effects(ref)}
+        if mail:  # queries whose answer is queued
+            hidden |= {letter.body["q"] for letter in self._letters(ref) if letter.kind == "answer"}
+        opened = find_open_queries(self._deliveries(ref, open_from, origin_n, origin))
+        birth = _birth(text)
+        return [
+            (birth, entry.query, entry.at)
+            for q, entry in sorted(opened.items())
+            if q not in hidden and entry.query.kind in ANSWERABLE
+        ]
 
     async def unmoved(
         self, now: float, living: set[str], *, parked: bool = False, limit: int = 100
@@ -415,7 +375,7 @@ class SQLiteStore:
     async def next_due(self) -> float | None:
         with self._reading():
             row = self._run(
-                "SELECT due_at FROM head_1 INDEXED BY head_due WHERE due_at IS NOT NULL"
+                "SELECT due_at FROM head_2 INDEXED BY head_due WHERE due_at IS NOT NULL"
                 " AND state IN ('running', 'paused') ORDER BY due_at LIMIT 1"
             ).fetchone()
         return None if row is None else row[0]
@@ -571,7 +531,12 @@ class SQLiteStore:
         ref = head.ref
         for table in ("notice", "effect", "letter", "item", "lease"):
             self._run(f"DELETE FROM {table} WHERE session = ?", (ref,))
-        self._run("DELETE FROM head_1 WHERE ref = ?", (ref,))
+        self._run("DELETE FROM head_2 WHERE ref = ?", (ref,))
+        for name, value in birth.labels.items():
+            self._run(
+                "DELETE FROM label WHERE name = ? AND value = ? AND created_at = ? AND session = ?",
+                (name, value, birth.created_at, ref),
+            )
         self._run("UPDATE session SET deleted = 1, key = NULL WHERE ref = ?", (ref,))
         if birth.key is not None:
             write_value(self._run, DELETED_KEYS, birth.key, session_id)

@@ -138,7 +138,7 @@ def _row(
             session_id, "dangling_origin", f"it shares the steps of {source}, which does not exist"
         )
         return
-    if deleted and connection.execute("SELECT 1 FROM head_1 WHERE ref = ?", (ref,)).fetchone():
+    if deleted and connection.execute("SELECT 1 FROM head_2 WHERE ref = ?", (ref,)).fetchone():
         yield StoreProblem(
             session_id, "mismatch", "the session is marked as deleted but has a head"
         )
@@ -150,7 +150,7 @@ def _session(
     connection: sqlite3.Connection, ref: int, session_id: str, known: dict[int, Any], origin_n: int
 ) -> Iterator[StoreProblem]:
     row = connection.execute(
-        f"SELECT {HEAD_COLUMNS} FROM head_1 h WHERE ref = ?", (ref,)
+        f"SELECT {HEAD_COLUMNS} FROM head_2 h WHERE ref = ?", (ref,)
     ).fetchone()
     if row is None:
         yield StoreProblem(session_id, "no_head", "the session has no head")
@@ -256,7 +256,7 @@ def _loose_rows(connection: sqlite3.Connection) -> Iterator[StoreProblem]:
                 "", f"dangling_{table}", f"rows of session number {ref}, which does not exist"
             )
     for (ref,) in connection.execute(
-        "SELECT ref FROM head_1 WHERE ref NOT IN (SELECT ref FROM session)"
+        "SELECT ref FROM head_2 WHERE ref NOT IN (SELECT ref FROM session)"
     ).fetchall():
         yield StoreProblem(
             "", "dangling_head", f"the head of session number {ref}, which does not exist"

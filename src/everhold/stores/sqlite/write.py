@@ -25,29 +25,30 @@ from everhold.stores.sqlite import intake_rows, lineage
 
 #: The UPDATE of a light change. It names no indexed column (rule 2).
 LIGHT: Final = (
-    "UPDATE head_1 SET revision = ?, n = ?, open_from = ?, updated_at = ?, metrics = ?, seal = ?"
+    "UPDATE head_2 SET revision = ?, n = ?, open_from = ?, updated_at = ?, metrics = ?, seal = ?"
     " WHERE ref = ? AND revision = ?"
 )
 FULL: Final = (
-    "UPDATE head_1 SET revision = ?, n = ?, open_from = ?, updated_at = ?, metrics = ?, seal = ?,"
-    " state = ?, due_at = ?, mail = ?, attempts = ?, parked = ? WHERE ref = ? AND revision = ?"
+    "UPDATE head_2 SET revision = ?, n = ?, open_from = ?, updated_at = ?, metrics = ?, seal = ?,"
+    " state = ?, due_at = ?, mail = ?, attempts = ?, parked = ?, asking = ? WHERE ref = ? AND"
+    " revision = ?"
 )
 DELIVER: Final = (
     "INSERT INTO journal (session, n, at, answers, asked, notes, seal) VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
 _HEAD: Final = (
-    "INSERT INTO head_1 (ref, revision, state, n, open_from, due_at, updated_at, metrics, mail,"
-    " attempts, seal, parked)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO head_2 (ref, revision, state, n, open_from, due_at, updated_at, metrics, mail,"
+    " attempts, seal, parked, asking, created_at)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _SESSION: Final = (
     "INSERT INTO session (id, key, program, created_at, parent, origin, origin_n, birth, seal)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-
+_LABEL: Final = "INSERT INTO label (name, value, created_at, session) VALUES (?, ?, ?, ?)"
 _NOTICE: Final = (
-    "INSERT OR REPLACE INTO notice (session, q, kind, addressee, asked_at, query,"
-    " seal) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    "INSERT OR REPLACE INTO notice (session, q, kind, addressee, asked_at, query, seal, created_at)"
+    " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, (SELECT created_at FROM head_2 WHERE ref = ?1))"
 )
 _EFFECT: Final = (
     "INSERT OR REPLACE INTO effect (session, q, worker, since, seal) VALUES (?, ?, ?, ?, ?)"
@@ -122,6 +123,7 @@ def _move(run: Any, session_id: str, head: Head, fence: int) -> None:
         head.mail,
         head.attempts,
         int(head.parked),
+        int(head.asking),
         *light[6:],
     )
     if run(FULL, row).rowcount != 1:
@@ -196,7 +198,9 @@ def _bear(run: Any, birth: Birth, head: Head) -> int:
         head.updated_at,
     )
     rest = head.mail, head.attempts, checksum_head(head, metrics), int(head.parked)
-    run(_HEAD, (*values, metrics.decode(), *rest))
+    run(_HEAD, (*values, metrics.decode(), *rest, int(head.asking), created))
+    for name, value in birth.labels.items():
+        run(_LABEL, (name, value, created, ref))
     return ref
 
 
@@ -205,7 +209,7 @@ def _post(run: Any, letter: Letter, own: int) -> None:
     ref = own
     if letter.to is not None:
         found = run(
-            f"SELECT {HEAD_COLUMNS} FROM head_1 h JOIN session s ON s.ref = h.ref WHERE s.id = ?",
+            f"SELECT {HEAD_COLUMNS} FROM head_2 h JOIN session s ON s.ref = h.ref WHERE s.id = ?",
             (letter.to,),
         )
         row = found.fetchone()
@@ -264,6 +268,5 @@ def write_value(run: Any, namespace: str, key: str, value: JSON) -> None:
 
 HEAD_COLUMNS: Final = (
     "h.ref, h.revision, h.state, h.n, h.open_from, h.due_at, h.updated_at, h.metrics, h.mail,"
-    " h.attempts, h.seal,"
-    " h.parked"
+    " h.attempts, h.seal, h.parked, h.asking"
 )

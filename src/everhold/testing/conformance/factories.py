@@ -23,6 +23,7 @@ from everhold.core.metrics import Metrics
 from everhold.core.query import ANSWERABLE, Kind, Query, QueryAnswer
 from everhold.core.session import Birth, Head, Seed, SessionId, SessionState
 from everhold.core.status import Outcome, Raised, Returned
+from everhold.engine.live_session import is_asking
 from everhold.ports.store import Change, Notice, SessionRecord, Store
 
 #: The moment of delivery 0; delivery n comes n seconds later.
@@ -95,7 +96,13 @@ def make_start(
     """The first change of a session that asks these queries; `facts` are of its birth."""
     born = make_birth(id, **facts)
     first = make_delivery(0, asked=asked, at=born.created_at)
-    tip = make_head(state=state, n=0, open_from=0 if asked else 1, updated_at=born.created_at)
+    tip = make_head(
+        state=state,
+        n=0,
+        open_from=0 if asked else 1,
+        updated_at=born.created_at,
+        asking=is_asking(journal.find_open_queries([first]), ()),
+    )
     return Change(born.id, tip, [first], birth=born, notices=_noted(first))
 
 
@@ -126,6 +133,7 @@ def make_step(
         "open_from": journal.find_first_open_delivery(opened, given.n),
         "updated_at": given.at,
         "metrics": last.metrics.copy(),
+        "asking": outcome is None and is_asking(opened, ()),
         **(tip or {}),
     }
     closed = [*(answers or {}), *gone]
@@ -147,7 +155,10 @@ def make_fork(origin: SessionRecord, id: str, at: int, **facts: Any) -> Change:
     opened = journal.find_open_queries(shared)
     born = make_birth(id, origin=origin.birth.id, origin_n=at, **facts)
     tip = make_head(
-        n=at, open_from=journal.find_first_open_delivery(opened, at), updated_at=born.created_at
+        n=at,
+        open_from=journal.find_first_open_delivery(opened, at),
+        updated_at=born.created_at,
+        asking=is_asking(opened, ()),
     )
     notices = [
         one

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from everhold.core.metrics import Metrics
@@ -11,7 +13,15 @@ from everhold.core.query import ANSWERABLE, EFFECTS, Kind, Rerun
 from everhold.core.session import SessionId, SessionState, mint
 from everhold.core.status import Raised, Returned, Stopped
 from everhold.errors import UnknownSession
-from everhold.ports.store import FROM_RESTART, Effect, Letter, SessionFilter, Store
+from everhold.ports.store import (
+    FROM_RESTART,
+    Effect,
+    InboxPlace,
+    Letter,
+    SessionFilter,
+    Store,
+    place_in_inbox,
+)
 from everhold.testing.conformance.factories import (
     commit_end,
     commit_fork,
@@ -21,6 +31,7 @@ from everhold.testing.conformance.factories import (
     list_session_ids,
     make_notice,
     make_query,
+    make_start,
 )
 from everhold.testing.conformance.harness import (
     StoreContractBase,
@@ -228,6 +239,53 @@ class ListContract(StoreContractBase):
 
         assert list_session_ids(await store.list(SessionFilter(state=wanted))) == found
 
+    async def test_the_longest_unmoved_is_first(self, store: Store) -> None:
+        """With `older_than`, sessions are listed by when they last moved, page after page."""
+        for n, at in enumerate([30.0, 10.0, 40.0, 20.0, 10.0]):
+            record = await commit_start(store, f"s-{n}", created_at=float(n))
+            await commit_step(store, record, outcome=Returned(n), at=at)
+        pages = []
+        after = None
+        wanted = SessionFilter(state=(SessionState.COMPLETED,), older_than=40.0, limit=3)
+        while page := await store.list(msgspec.structs.replace(wanted, after=after)):
+            pages.append(list_session_ids(page))
+            after = page[-1].birth.id
+
+        assert pages == [["s-1", "s-4", "s-3"], ["s-0"]]
+        assert list_session_ids(await store.list(SessionFilter(older_than=15.0))) == ["s-1", "s-4"]
+
+    @pytest.mark.parametrize("limit", [2, 1000])
+    async def test_filters_of_many_sessions(self, store: Store, limit: int) -> None:
+        """Every pair of filters finds what both match, newest first, also if both match more than
+        a store counts.
+        """
+        many = 640
+        odd, ended = {"odd": "1"}, (SessionState.COMPLETED, SessionState.FAILED)
+        for n in range(many):
+            labels = {"odd": str(n % 2), "all": "x"}
+            change = make_start(
+                f"s-{n:04}", created_at=float(n), program=f"m:p{n % 3 == 0}", labels=labels
+            )
+            if n % 4:
+                change = make_start(
+                    f"s-{n:04}", created_at=float(n), program=f"m:p{n % 3 == 0}", labels=labels
+                )
+                change.head.state = SessionState.COMPLETED if n % 4 == 1 else SessionState.FAILED
+                change.head.open_from = 1
+            await store.commit(change, 0)
+        tests: dict[str, tuple[Any, Callable[[int], object]]] = {
+            "state": (ended, lambda n: n % 4),
+            "programs": (("pTrue", "m:pNone"), lambda n: n % 3 == 0),
+            "labels": (odd, lambda n: n % 2),
+            "prefix": ("s-00", lambda n: n < 100),
+        }
+        for one, (first, matches) in tests.items():
+            for other, (second, also) in tests.items():
+                wanted: dict[str, Any] = {one: first, other: second}
+                found = await store.list(SessionFilter(**wanted, limit=limit))
+                expected = [n for n in reversed(range(many)) if matches(n) and also(n)]
+                assert list_session_ids(found) == [f"s-{n:04}" for n in expected[:limit]], wanted
+
     @pytest.mark.parametrize(
         ("program", "found"),
         [
@@ -357,10 +415,10 @@ class InboxContract(StoreContractBase):
 
     @pytest.mark.parametrize("kind", sorted(ANSWERABLE))
     async def test_what_can_be_answered(self, store: Store, kind: Kind) -> None:
-        """Every kind that can be answered from outside is listed."""
+        """Every kind that can be answered from outside is listed, a signal only if it is named."""
         await commit_start(store, "s-1", make_query(0, kind))
 
-        assert await list_inbox(store) == [("s-1", 0)]
+        assert await list_inbox(store) == ([] if kind is Kind.SIGNAL else [("s-1", 0)])
         assert await list_inbox(store, kind=kind) == [("s-1", 0)]
 
     @pytest.mark.parametrize("kind", OTHERS)
@@ -392,8 +450,10 @@ class InboxContract(StoreContractBase):
         assert record.effects == []
         assert await find_problems(store) == []
 
-    async def test_the_oldest_question_is_first(self, store: Store) -> None:
-        """The oldest question comes first, whatever its session, kind and number."""
+    async def test_the_oldest_session_is_first(self, store: Store) -> None:
+        """The questions of the oldest session come first, in the order asked, whatever their
+        kind.
+        """
         late = await commit_start(store, "s-1", make_query(0), created_at=10.0)
         await commit_start(store, "s-2", make_query(0), created_at=30.0)
         await commit_start(store, "s-3", make_query(0, Kind.INPUT), created_at=20.0)
@@ -401,7 +461,44 @@ class InboxContract(StoreContractBase):
             store, late, answers={0: "a"}, asked=[make_query(1, Kind.INPUT), make_query(2)], at=40.0
         )
 
-        assert await list_inbox(store) == [("s-3", 0), ("s-2", 0), ("s-1", 1), ("s-1", 2)]
+        assert await list_inbox(store) == [("s-1", 1), ("s-1", 2), ("s-3", 0), ("s-2", 0)]
+
+    async def test_pages_of_the_inbox_follow_each_other(self, store: Store) -> None:
+        """Pages follow each other without a gap or a repetition, also if the last question of a
+        page was answered meanwhile, and among sessions of one moment.
+        """
+        records = {}
+        for n in range(5):
+            asked = [make_query(0), make_query(1, Kind.APPROVAL), make_query(2, Kind.TOOL)]
+            records[f"s-{n}"] = await commit_start(
+                store, f"s-{n}", *asked, created_at=float(n // 2)
+            )
+        pages: list[list[tuple[str, int]]] = []
+        after = None
+        while page := await store.inbox(kind=None, to=None, limit=4, after=after):
+            pages.append([(birth.id, query.q) for birth, query, _ in page])
+            after = place_in_inbox(page[-1])
+            if len(pages) == 1:
+                await commit_step(store, records["s-1"], answers={0: "a"})
+
+        assert pages == [
+            [("s-0", 0), ("s-0", 1), ("s-0", 2), ("s-1", 0)],
+            [("s-1", 1), ("s-1", 2), ("s-2", 0), ("s-2", 1)],
+            [("s-2", 2), ("s-3", 0), ("s-3", 1), ("s-3", 2)],
+            [("s-4", 0), ("s-4", 1), ("s-4", 2)],
+        ]
+
+    async def test_a_page_by_kind_and_addressee_follows(self, store: Store) -> None:
+        """`after` holds for the questions that a kind or an addressee selects."""
+        for n in range(3):
+            asked = [make_query(0), make_query(1, Kind.INPUT, to="ada")]
+            await commit_start(store, f"s-{n}", *asked, created_at=float(n))
+        first = InboxPlace(0.0, "s-0", 1)
+
+        for given, q in (({"kind": Kind.LLM}, 0), ({"to": "ada"}, 1), ({"kind": Kind.INPUT}, 1)):
+            wanted: dict[str, Any] = {"kind": None, "to": None, **given}
+            page = await store.inbox(**wanted, limit=9, after=first)
+            assert [(birth.id, query.q) for birth, query, _ in page] == [("s-1", q), ("s-2", q)]
 
     async def test_the_inbox_has_a_limit(self, store: Store) -> None:
         """A limit keeps the oldest rows, not the first found."""
@@ -426,32 +523,27 @@ class InboxContract(StoreContractBase):
         assert await list_inbox(store, kind=Kind.APPROVAL) == [("s-1", 2)]
         assert await list_inbox(store, kind=Kind.TOOL) == []
 
-    async def test_the_inbox_without_a_signal(self, store: Store) -> None:
-        """Signals of one name are left out before the rest is counted; nothing else of that name
-        is.
-        """
+    async def test_signals_are_listed_if_named(self, store: Store) -> None:
+        """A wait for a signal is listed by its kind or addressee, and does not hide questions."""
         for id in ("s-1", "s-2"):
             await commit_start(
                 store,
                 id,
                 make_query(0, Kind.SIGNAL, name="é\0"),
-                make_query(1, Kind.SIGNAL, name="b"),
+                make_query(1, Kind.SIGNAL, name="b", to="ada"),
                 created_at=10.0,
             )
         await commit_start(
-            store,
-            "s-3",
-            make_query(0, Kind.TOOL, name="é\0"),
-            make_query(1, Kind.INPUT, name="é\0"),
-            created_at=20.0,
+            store, "s-3", make_query(0, Kind.TOOL), make_query(1, Kind.INPUT), created_at=20.0
         )
 
-        async def but(limit: int) -> list[tuple[str, int]]:
-            found = await store.inbox(kind=None, to=None, limit=limit, without="é\0")
-            return [(birth.id, query.q) for birth, query, _ in found]
-
-        assert await but(9) == [("s-1", 1), ("s-2", 1), ("s-3", 0), ("s-3", 1)]
-        assert await but(2) == [("s-1", 1), ("s-2", 1)]
+        assert await list_inbox(store) == [("s-3", 0), ("s-3", 1)]
+        assert await list_inbox(store, to="ada") == [("s-1", 1), ("s-2", 1)]
+        assert await list_inbox(store, kind=Kind.SIGNAL, limit=3) == [
+            ("s-1", 0),
+            ("s-1", 1),
+            ("s-2", 0),
+        ]
 
     async def test_the_inbox_by_addressee(self, store: Store) -> None:
         """Only queries with exactly this addressee, of any kind."""
@@ -511,12 +603,12 @@ class InboxContract(StoreContractBase):
         record = await commit_touch(
             store, record, letters=[letter], tip={"mail": 1, "state": SessionState.RUNNING}
         )
-        assert await list_inbox(store) == [("s-1", 1)]
+        assert await list_inbox(store, kind=kind) == [("s-1", 1)]
         record = await commit_step(
             store, record, answers={0: "a"}, read=[record.letters[0].id], tip={"mail": 0}
         )
 
-        assert await list_inbox(store) == [("s-1", 1)]
+        assert await list_inbox(store, kind=kind) == [("s-1", 1)]
 
     async def test_other_letters_hide_nothing(self, store: Store) -> None:
         """A signal or a cancel in the intake is not an answer."""
@@ -542,11 +634,11 @@ class InboxContract(StoreContractBase):
         record = await commit_touch(
             store, record, effects=[Effect(0, "w", 1.0)], tip={"state": SessionState.RUNNING}
         )
-        assert await list_inbox(store) == [("s-1", 1)]
+        assert await list_inbox(store, kind=kind) == [("s-1", 1)]
 
         await commit_touch(store, record, closed=[0], notices=[make_notice(query)])
 
-        assert await list_inbox(store) == [("s-1", 0), ("s-1", 1)]
+        assert await list_inbox(store, kind=kind) == [("s-1", 0), ("s-1", 1)]
 
     @pytest.mark.parametrize("outcome", [Returned(1), Raised("no"), Stopped()])
     async def test_an_ended_session_asks_nothing(
