@@ -776,11 +776,14 @@ class BlockingRuntime:
     ) -> list[UsageRow]:
         """Sum model calls and tokens by "program", "session", "model" or "label:NAME"."""
     def inbox(
-        self, *, kind: str | None = None, to: str | None = None, limit: int = 100
+        self,
+        *,
+        kind: str | None = None,
+        to: str | None = None,
+        limit: int = 100,
+        after: OpenQuery | None = None,
     ) -> list[OpenQuery]:
-        """Open questions of all sessions, oldest first. An agent that merely waits for input is
-        not listed.
-        """
+        """Open questions: the oldest session first, and within a session in the order asked."""
     def sessions(
         self,
         *,

@@ -176,7 +176,7 @@ async def test_a_migration_makes_a_copy_first_and_goes_forward(path: Path) -> No
     migrated(path, steps)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (PRESENT + 1,)
-        assert connection.execute("SELECT count(*) FROM head_2").fetchone()[0] > 5
+        assert connection.execute("SELECT count(*) FROM head_3").fetchone()[0] > 5
         assert connection.execute("SELECT count(*) FROM extra").fetchone() == (0,)
     copy = path.with_name(f"house.db.format-{PRESENT}")
     assert copy.stat().st_mode & 0o777 == 0o600

@@ -128,7 +128,9 @@ async def test_a_frozen_database_can_be_answered_and_finished(frozen: Path) -> N
     async with Runtime(SQLiteStore(frozen), clock=clock) as runtime:
         for _ in range(2000):
             await asyncio.sleep(0.01)
-            asked = [query for query in await runtime.inbox() if query.kind is not Kind.INPUT]
+            signals = await runtime.inbox(kind="signal")
+            asked = [*await runtime.inbox(), *signals]
+            asked = [query for query in asked if query.kind is not Kind.INPUT]
             for query in asked:
                 await runtime.answer(query, True if query.kind is Kind.APPROVAL else "at last")
             if not asked and not await runtime.sessions(state="running"):

@@ -512,7 +512,11 @@ async def test_a_schema_of_the_first_format_is_brought_up_to_date(postgres):
         await store.attach("s-1", made, b"new", 1.0)
     postgres.run(
         "DROP TABLE older.attachment, older.blob, older.lease, older.item, older.duty;"
-        " ALTER TABLE older.worker DROP COLUMN ttl; ALTER TABLE older.head_1 DROP COLUMN parked;"
+        " ALTER TABLE older.worker DROP COLUMN ttl; DROP TABLE older.label;"
+        " ALTER TABLE older.head_1 DROP COLUMN parked, DROP COLUMN ended_at, DROP COLUMN asking,"
+        " DROP COLUMN created_at; ALTER TABLE older.notice DROP COLUMN created_at;"
+        " CREATE INDEX head_live ON older.head_1 (ref); CREATE INDEX session_labels ON"
+        " older.session (ref); DROP INDEX older.session_program;"
         " UPDATE older.about SET format = 1"
     )
 

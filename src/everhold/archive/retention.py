@@ -192,9 +192,11 @@ class _Sweep:
             labels=plan.labels,
             older_than=self._now - min(plan.ages.values()) if all(plan.ages.values()) else None,
         )
+        rows = [row async for row in iterate_sessions(self._store, wanted)]
+        rows.sort(key=lambda row: (row.birth.created_at, row.birth.id), reverse=True)
         seen: Counter[str] = Counter()
         found = []
-        async for row in iterate_sessions(self._store, wanted):
+        for row in rows:
             age = plan.ages[row.head.state]
             if age == 0 or row.head.updated_at < self._now - age:
                 group = row.birth.program if plan.per_program else ""

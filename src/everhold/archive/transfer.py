@@ -41,13 +41,22 @@ from everhold.archive.export_format import (
 )
 from everhold.cards import CARD_NAMESPACES, CARD_PROGRAM, CARD_SPACE
 from everhold.core.intake import IntakeItem
-from everhold.core.journal import AskedQuery, Delivery, find_first_open_delivery, find_open_queries
+from everhold.core.journal import (
+    AskedQuery,
+    Delivery,
+    find_first_open_delivery,
+    find_open_queries,
+    is_asking,
+)
 from everhold.core.metrics import Metrics
-from everhold.core.query import Kind
+from everhold.core.query import (
+    Kind,
+    is_noticed,
+)
 from everhold.core.session import ENDED, Birth, Head, SessionId, SessionState
 from everhold.engine.children import make_child_answer, sum_answer_usage
 from everhold.engine.journal_reader import index_queries
-from everhold.engine.live_session import is_asking, is_noticed, is_parked
+from everhold.engine.live_session import is_parked
 from everhold.engine.session_view import make_finished_status
 from everhold.engine.unknown_effects import make_rerun_question
 from everhold.errors import (
@@ -112,7 +121,7 @@ def _ignore_progress(done: int, total: int) -> None: ...
 
 
 async def iterate_sessions(store: Store, wanted: SessionFilter) -> AsyncIterator[SessionSummary]:
-    """Every session that matches a filter, newest first. The filter's limit is ignored."""
+    """Every session that matches a filter, in the order of lists. The filter's limit is ignored."""
     wanted = msgspec.structs.replace(wanted, limit=PAGE_SIZE)
     while True:
         page = await store.list(wanted)

@@ -298,9 +298,10 @@ def _show_end(status: Status, record: SessionRecord) -> None:
 def inbox_(
     kind: str | None, to: str | None, limit: int, database: str | None, as_json: bool
 ) -> None:
-    """List the open questions of all sessions, oldest first.
+    """List the open questions of all sessions, the oldest session first.
 
-    A conversation that merely waits for input is not listed. To list those: --kind signal
+    What waits for a signal is not listed, such as a conversation that waits for input. To list
+    those: --kind signal
     """
     with open_command_runtime(database) as opened:
         queries = opened.runtime.inbox(kind=kind, to=to, limit=limit)

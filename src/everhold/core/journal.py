@@ -15,7 +15,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from struct import Struct
 from typing import Any, Final
 from zlib import crc32
@@ -26,7 +26,7 @@ from everhold.core.codec import JSON, is_same_json
 from everhold.core.graph import Node
 from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
-from everhold.core.query import Query, QueryAnswer, Usage, has_new_wording
+from everhold.core.query import Query, QueryAnswer, Usage, has_new_wording, is_unnoticed
 from everhold.core.status import Outcome, Raised
 from everhold.core.turn import SettledTurn
 from everhold.errors import Diverged, Spinning
@@ -340,3 +340,10 @@ def describe_outcome(outcome: Any) -> str:
     return {"Returned": "the end, with a value", "Stopped": "a cancel"}.get(
         type(outcome).__name__, "no end"
     )
+
+
+def is_asking(opened: Mapping[int, AskedQuery], working: Collection[int]) -> bool:
+    """Whether a question without a mark is open that belongs in the inbox and has no row there."""
+    if len(working) >= len(opened):
+        return False
+    return any(is_unnoticed(entry.query) for q, entry in opened.items() if q not in working)

@@ -348,3 +348,13 @@ def _asked_for(query: Query) -> JSON:
         return query.args
     namespace = str(query.args.get("in")).removeprefix(_LUA_SPACE)
     return {**query.args, "in": inherit_namespace(namespace, "") or namespace}
+
+
+def is_unnoticed(query: Query) -> bool:
+    """Whether a query can be answered from outside and has no inbox row of its own."""
+    return query.kind in ANSWERABLE and not is_noticed(query.kind, query.to)
+
+
+def is_noticed(kind: str, to: str | None) -> bool:
+    """Whether a query has its own inbox row."""
+    return to is not None or kind in NOTICED

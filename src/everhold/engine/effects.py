@@ -24,8 +24,18 @@ import msgspec
 
 from everhold.core.codec import JSON, to_plain
 from everhold.core.graph import extract_text
+from everhold.core.journal import is_asking
 from everhold.core.ledger import Ledger
-from everhold.core.query import TEXT_KINDS, Blocked, Kind, Query, QueryAnswer, Rerun, Usage
+from everhold.core.query import (
+    TEXT_KINDS,
+    Blocked,
+    Kind,
+    Query,
+    QueryAnswer,
+    Rerun,
+    Usage,
+    is_noticed,
+)
 from everhold.core.schema import encode_value_as, parse_answer
 from everhold.core.session import SessionState
 from everhold.core.status import Raised
@@ -34,7 +44,7 @@ from everhold.core.usage import parse_usage
 from everhold.engine import unknown_effects
 from everhold.engine.answer_policy import AnswerPolicy
 from everhold.engine.limits import Job, LimiterClosed
-from everhold.engine.live_session import LiveSession, is_asking, is_noticed, is_parked
+from everhold.engine.live_session import LiveSession, is_parked
 from everhold.engine.liveness import (
     Presence,
     is_worker_alive,

@@ -31,14 +31,13 @@ from everhold.core.journal import (
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
 from everhold.core.query import (
-    ANSWERABLE,
     INNER,
     KINDS,
     MODEL_KINDS,
-    NOTICED,
     Kind,
     Query,
     QueryAnswer,
+    is_noticed,
 )
 from everhold.core.session import WORKERS, Birth, Head, SessionId
 from everhold.core.usage import TokenCost
@@ -468,20 +467,3 @@ def is_parked(birth: Birth, opened: Mapping[int, AskedQuery], working: Collectio
         if entry.query.kind in MODEL_KINDS and entry.query.to is None and q not in working:
             return True
     return False
-
-
-def is_asking(opened: Mapping[int, AskedQuery], working: Collection[int]) -> bool:
-    """Whether a question without a mark is open that belongs in the inbox and has no row there."""
-    if len(working) >= len(opened):
-        return False
-    return any(is_unnoticed(entry.query) for q, entry in opened.items() if q not in working)
-
-
-def is_unnoticed(query: Query) -> bool:
-    """Whether a query can be answered from outside and has no inbox row of its own."""
-    return query.kind in ANSWERABLE and not is_noticed(query.kind, query.to)
-
-
-def is_noticed(kind: str, to: str | None) -> bool:
-    """Whether a query has its own inbox row."""
-    return to is not None or kind in NOTICED

@@ -29,6 +29,7 @@ from everhold.core.journal import (
     ProgramReply,
     find_first_open_delivery,
     get_restart,
+    is_asking,
 )
 from everhold.core.progress import Progress
 from everhold.core.query import (
@@ -39,6 +40,8 @@ from everhold.core.query import (
     Query,
     QueryAnswer,
     Rerun,
+    is_noticed,
+    is_unnoticed,
 )
 from everhold.core.session import Birth, Head, SessionEvent, SessionId, SessionState, apply_event
 from everhold.core.status import Outcome, Raised
@@ -50,11 +53,8 @@ from everhold.engine.live_session import (
     LiveSession,
     advance_execution,
     count_delivered_answers,
-    is_asking,
-    is_noticed,
     is_parked,
     is_partly_answered,
-    is_unnoticed,
 )
 from everhold.engine.liveness import Presence
 from everhold.engine.serving import Serving

@@ -48,7 +48,7 @@ class Dialect(msgspec.Struct, frozen=True):
     effect: str = "effect"
     joined: str = " CROSS JOIN "  # joins in the order written
     forced: bool = True  # whether an index can be named in a statement
-    escape: Callable[[str], str] = str  # text as it is stored
+    escape: Callable[[str], str] = lambda text: text  # as it is stored
 
     def use(self, index: str) -> str:
         return f" INDEXED BY {index}" if self.forced else ""
@@ -251,23 +251,33 @@ def select_noticed(
     answer: the oldest session first.
     """
     running = f"SELECT 1 FROM {dialect.effect} e WHERE e.session = n.session AND e.q = n.q"
-    conditions = ["n.kind = ?", f"NOT EXISTS ({running})", f"NOT ({dialect.queued})"]
+    conditions = [f"NOT EXISTS ({running})", f"NOT ({dialect.queued})"]
     known: list[Any] = []
     if after is not None:
         conditions += ["(s.created_at, s.id, n.q) > (?, ?, ?)", "n.created_at >= ?"]
         known += [after.created_at, dialect.escape(after.session_id), after.q, after.created_at]
-    if to is not None:
+    names = [kind.value for kind in kinds]
+    if to is None:  # one index per kind
+        groups = [[name] for name in names]
+        index = dialect.use("notice_kind")
+    else:
+        groups = [names]
+        index = dialect.use("notice_addressee")
         conditions.append("n.addressee = ?")
         known.append(dialect.escape(to))
-    index = dialect.use("notice_kind" if to is None else "notice_addressee")
-    part = (
-        "SELECT * FROM (SELECT s.birth, n.query, n.asked_at, s.created_at AS born,"
-        f" s.id, n.q FROM {dialect.notice} n{index}{dialect.joined}{dialect.session} s ON s.ref ="
-        f" n.session{dialect.joined}{dialect.head} h ON h.ref = s.ref"
-        f" WHERE {' AND '.join(conditions)} ORDER BY n.created_at, s.id, n.q LIMIT ?) AS p"
-    )
-    merged = f"{' UNION ALL '.join([part] * len(kinds))} ORDER BY born, id, q LIMIT ?"
-    return merged, [value for kind in kinds for value in (kind.value, *known, limit)] + [limit]
+    parts = []
+    given: list[Any] = []
+    for group in groups:
+        wanted = f"n.kind IN ({', '.join('?' * len(group))})"
+        parts.append(
+            "SELECT * FROM (SELECT s.birth, n.query, n.asked_at, s.created_at AS born,"
+            f" s.id, n.q FROM {dialect.notice} n{index}{dialect.joined}{dialect.session} s ON"
+            f" s.ref = n.session{dialect.joined}{dialect.head} h ON h.ref = s.ref"
+            f" WHERE {' AND '.join([wanted, *conditions])}"
+            " ORDER BY n.created_at, s.id, n.q LIMIT ?) AS p"
+        )
+        given += [*group, *known, limit]
+    return f"{' UNION ALL '.join(parts)} ORDER BY born, id, q LIMIT ?", [*given, limit]
 
 
 def select_asking(dialect: Dialect, limit: int, after: InboxPlace | None) -> tuple[str, list[Any]]:

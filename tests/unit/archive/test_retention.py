@@ -444,8 +444,8 @@ async def test_what_is_left_over_in_a_database_is_reclaimed(tmp_path, request, k
             (f"{number:064x}", b"left"),
         )
     say(
-        f"INSERT INTO {schema}notice VALUES ({', '.join([mark] * 7)})",
-        (999, 0, "input", None, 1.0, "{}", 0),
+        f"INSERT INTO {schema}notice VALUES ({', '.join([mark] * 8)})",
+        (999, 0, "input", None, 1.0, "{}", 0, 1.0),
     )
     say(f"INSERT INTO {schema}effect VALUES ({', '.join([mark] * 5)})", (999, 0, "w", 1.0, 0))
 

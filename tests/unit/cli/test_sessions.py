@@ -72,7 +72,7 @@ def test_sessions_are_filtered_and_paged(cli: Cli) -> None:
 def test_the_inbox_lists_what_is_open_with_its_age(cli: Cli) -> None:
     two(cli)
     assert "seven    q-1  approval" in cli("inbox").out
-    assert [one["kind"] for one in cli("inbox", "--json").json["queries"]] == ["approval", "signal"]
+    assert [one["kind"] for one in cli("inbox", "--json").json["queries"]] == ["approval"]
     assert cli("inbox", "--kind", "llm").out.startswith("no open questions")
 
 

@@ -25,6 +25,7 @@ from everhold.core.journal import (
     find_open_queries,
     fold_delivery,
     get_restart,
+    is_asking,
     pair_replies,
     split_at_last_restart,
 )
@@ -588,3 +589,23 @@ def test_a_program_that_begins_again_as_it_did_has_not_diverged(recorded):
 def test_beginning_again_and_anything_else_differ(recorded, said, words):
     told = divergence(ExpectedReply(recorded, recorded), said)
     assert (told.recorded, told.asked) == words
+
+
+@pytest.mark.parametrize(
+    ("kind", "to", "working", "asking"),
+    [
+        (Kind.LLM, None, (), True),
+        (Kind.TOOL, None, (), True),
+        (Kind.LLM, None, (0,), False),
+        (Kind.LLM, None, (9,), False),  # as many marks as questions: one of them is its mark
+        (Kind.LLM, "ada", (), False),
+        (Kind.APPROVAL, None, (), False),
+        (Kind.CALL, None, (), False),
+    ],
+)
+def test_what_the_inbox_has_to_look_for(kind, to, working, asking):
+    """Questions to the outside without a row in the inbox and without a mark."""
+    opened = {0: AskedQuery(Query(0, "0:0", kind=kind, to=to), 0, 1.0)}
+
+    assert is_asking(opened, working) is asking
+    assert is_asking({**opened, 1: AskedQuery(Query(1, "0:1"), 0, 2.0)}, [0]) is True

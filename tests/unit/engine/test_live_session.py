@@ -4,10 +4,10 @@ import pytest
 
 from everhold.core.journal import Delivery, DeliveryNotes
 from everhold.core.metrics import Metrics
-from everhold.core.query import Kind, Query, QueryAnswer
+from everhold.core.query import Kind, Query, QueryAnswer, is_noticed
 from everhold.core.session import Birth, Head, Seed, SessionId, SessionState
 from everhold.core.status import Stopped
-from everhold.engine.live_session import LiveSession, is_noticed
+from everhold.engine.live_session import LiveSession
 
 
 class Silent:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import checksum_row, loads
-from everhold.core.journal import Delivery, find_first_open_delivery, find_open_queries
+from everhold.core.journal import Delivery, find_first_open_delivery, find_open_queries, is_asking
 from everhold.core.query import EFFECTS, Query
 from everhold.core.session import Head
 from everhold.errors import EverholdError
@@ -29,6 +29,17 @@ _SESSIONS: Final = (
     "SELECT ref, id, key, program, birth, seal, deleted, origin, origin_n, parent, created_at,"
     " labels"
     " FROM everhold.session ORDER BY ref"
+)
+
+
+#: Sessions whose head, notices or labels contradict their row.
+_UNLISTED: Final = (
+    "SELECT s.id FROM everhold.session s LEFT JOIN everhold.head_1 h ON h.ref = s.ref"
+    " LEFT JOIN (SELECT session, jsonb_object_agg(name, value) AS labels, min(created_at) AS least,"
+    " max(created_at) AS most FROM everhold.label GROUP BY session) l ON l.session = s.ref"
+    " WHERE s.deleted = 0 AND (h.created_at <> s.created_at OR s.labels <> coalesce(l.labels, '{}')"
+    " OR l.least <> s.created_at OR l.most <> s.created_at OR EXISTS (SELECT 1 FROM"
+    " everhold.notice n WHERE n.session = s.ref AND n.created_at <> s.created_at)) ORDER BY s.ref"
 )
 
 
@@ -52,6 +63,7 @@ class PostgresVerifier:
                 found += [problem async for problem in self._session(row, rows)]
                 if progress is not None:
                     progress(done, len(sessions))
+        found += [problem async for problem in self._unlisted()]
         found += [problem async for problem in self._loose()]
         found += await lineage.find_attachment_problems(self._rows)
         found += await intake_rows.find_intake_problems(self._rows)
@@ -180,6 +192,13 @@ class PostgresVerifier:
                 ]
         return found
 
+    async def _unlisted(self) -> AsyncIterator[StoreProblem]:
+        """Sessions whose rows for lists contradict their own row."""
+        for (id,) in await self._rows(_UNLISTED):
+            yield StoreProblem(
+                unescape_nul(id), "mismatch", "its rows for lists contradict its row"
+            )
+
     async def _loose(self) -> AsyncIterator[StoreProblem]:
         for table, column in (
             ("journal", "session"),
@@ -255,6 +274,9 @@ def _open(
             yield StoreProblem(id, "broken_seal", f"the effect of q-{q}")
         elif q not in opened:
             yield StoreProblem(id, "dangling_effect", f"q-{q} is not open")
+    held = {row[0] for part in ("notice", "effect") for row in parts[part].get(head.ref, ())}
+    if not head.ended and not head.asking and is_asking(opened, held):
+        yield StoreProblem(id, "asking", "an open question is missing in the inbox")
     count = parts["mail"].get(head.ref, [(0,)])[0][0]
     if count != head.mail and not head.ended:
         yield StoreProblem(id, "mail", f"{count} letters, but its head counts {head.mail}")

@@ -13,7 +13,13 @@ from typing import Any
 import msgspec
 
 from everhold.core.codec import checksum_row, loads
-from everhold.core.journal import Delivery, find_first_open_delivery, find_open_queries
+from everhold.core.journal import (
+    AskedQuery,
+    Delivery,
+    find_first_open_delivery,
+    find_open_queries,
+    is_asking,
+)
 from everhold.core.query import EFFECTS, Query
 from everhold.core.session import Head
 from everhold.errors import EverholdError
@@ -22,6 +28,12 @@ from everhold.stores.row_codec import UNREADABLE, StoredBirth, read_delivery, re
 from everhold.stores.sqlite import intake_rows, lineage
 from everhold.stores.sqlite.database import load_migrations
 from everhold.stores.sqlite.write import HEAD_COLUMNS
+
+
+class _Labels(msgspec.Struct):
+    """The labels of a birth."""
+
+    labels: dict[str, str] = {}
 
 
 def find_problems(
@@ -36,6 +48,7 @@ def find_problems(
         found.extend(_schema(connection))
         found.extend(_partial_indexes(connection))
         found.extend(_sessions(connection, progress))
+        found.extend(_labels(connection))
         found.extend(_loose_rows(connection))
         found.extend(lineage.find_attachment_problems(connection))
         found.extend(intake_rows.find_intake_problems(connection.execute))
@@ -142,8 +155,19 @@ def _row(
         yield StoreProblem(
             session_id, "mismatch", "the session is marked as deleted but has a head"
         )
-    if not deleted:
-        yield from _session(connection, ref, session_id, known, origin_n)
+    if deleted:
+        return
+    listed = connection.execute(
+        "SELECT created_at FROM head_2 WHERE ref = ? UNION ALL"
+        " SELECT created_at FROM notice WHERE session = ?",
+        (ref, ref),
+    )
+    if any(at != created_at for (at,) in listed.fetchall()):
+        yield StoreProblem(
+            session_id, "mismatch", "its head or a notice has another time of creation"
+        )
+        return
+    yield from _session(connection, ref, session_id, known, origin_n)
 
 
 def _session(
@@ -195,6 +219,11 @@ def _open(
             f"it is {head.state}, but its journal {'ends' if last else 'does not end'}",
         )
     yield from _marks(connection, session_id, head)
+    working = {
+        q for (q,) in connection.execute("SELECT q FROM effect WHERE session = ?", (head.ref,))
+    }
+    if not head.ended and not head.asking and _is_missing(connection, head.ref, opened, working):
+        yield StoreProblem(session_id, "asking", "an open question is missing in the inbox")
     for table in ("notice", "effect"):
         for (q,) in connection.execute(f"SELECT q FROM {table} WHERE session = ?", (head.ref,)):
             if q not in opened:
@@ -213,6 +242,14 @@ def _open(
     ).fetchone()[0]
     if count != head.mail and not head.ended:
         yield StoreProblem(session_id, "mail", f"{count} letters, but its head counts {head.mail}")
+
+
+def _is_missing(
+    connection: sqlite3.Connection, ref: int, opened: dict[int, AskedQuery], working: set[int]
+) -> bool:
+    """Whether a question belongs in the inbox, and has neither a row there nor a mark."""
+    rows = connection.execute("SELECT q FROM notice WHERE session = ?", (ref,))
+    return is_asking(opened, working | {q for (q,) in rows})
 
 
 def _marks(connection: sqlite3.Connection, session_id: str, head: Head) -> Iterator[StoreProblem]:
@@ -244,6 +281,20 @@ def _chain(
             except UNREADABLE as error:
                 yield StoreProblem(known[source][1], "broken_seal", str(error))
                 return
+
+
+def _labels(connection: sqlite3.Connection) -> Iterator[StoreProblem]:
+    """Labels that contradict the births of their sessions."""
+    stored: dict[int, dict[str, str]] = {}
+    for name, value, at, ref in connection.execute("SELECT * FROM label"):
+        stored.setdefault(ref, {"": str(at)})[name] = value
+    rows = connection.execute("SELECT ref, id, created_at, birth FROM session WHERE deleted = 0")
+    for ref, session_id, at, birth in rows:
+        labels = msgspec.json.decode(birth, type=_Labels).labels
+        if stored.pop(ref, {}) != ({"": str(at), **labels} if labels else {}):
+            yield StoreProblem(session_id, "mismatch", "its labels contradict its birth")
+    for ref in stored:
+        yield StoreProblem("", "dangling_label", f"labels of session number {ref}")
 
 
 def _loose_rows(connection: sqlite3.Connection) -> Iterator[StoreProblem]:

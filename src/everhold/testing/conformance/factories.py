@@ -23,7 +23,6 @@ from everhold.core.metrics import Metrics
 from everhold.core.query import ANSWERABLE, Kind, Query, QueryAnswer
 from everhold.core.session import Birth, Head, Seed, SessionId, SessionState
 from everhold.core.status import Outcome, Raised, Returned
-from everhold.engine.live_session import is_asking
 from everhold.ports.store import Change, Notice, SessionRecord, Store
 
 #: The moment of delivery 0; delivery n comes n seconds later.
@@ -101,7 +100,7 @@ def make_start(
         n=0,
         open_from=0 if asked else 1,
         updated_at=born.created_at,
-        asking=is_asking(journal.find_open_queries([first]), ()),
+        asking=journal.is_asking(journal.find_open_queries([first]), ()),
     )
     return Change(born.id, tip, [first], birth=born, notices=_noted(first))
 
@@ -133,7 +132,7 @@ def make_step(
         "open_from": journal.find_first_open_delivery(opened, given.n),
         "updated_at": given.at,
         "metrics": last.metrics.copy(),
-        "asking": outcome is None and is_asking(opened, ()),
+        "asking": outcome is None and journal.is_asking(opened, ()),
         **(tip or {}),
     }
     closed = [*(answers or {}), *gone]
@@ -158,7 +157,7 @@ def make_fork(origin: SessionRecord, id: str, at: int, **facts: Any) -> Change:
         n=at,
         open_from=journal.find_first_open_delivery(opened, at),
         updated_at=born.created_at,
-        asking=is_asking(opened, ()),
+        asking=journal.is_asking(opened, ()),
     )
     notices = [
         one
