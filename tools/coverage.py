@@ -50,6 +50,7 @@ PUBLIC: Final = (
     "everhold.stores",
     "everhold.models",
     "everhold.schedules",
+    "everhold.evals",
     "everhold.notify",
     "everhold.strategies",
     "everhold.packages",

@@ -52,11 +52,12 @@ from everhold.engine.limits import Limits
 from everhold.engine.session_lookup import SessionRef
 from everhold.engine.session_view import Step
 from everhold.engine.usage_report import UsageRow
-from everhold.evals.evals import EvalInfo
+from everhold.evals.eval_files import EvalFile
 from everhold.evals.evals import EvalProgress
 from everhold.evals.evals import ScenarioRef
 from everhold.evals.report import Comparison
 from everhold.evals.report import EvalReport
+from everhold.evals.totals import EvalInfo
 from everhold.models import AnswererSpec
 from everhold.movers.workers import WorkerEvent
 from everhold.notify import Notifier
@@ -423,10 +424,14 @@ class BlockingEvals:
         *,
         scenario: str | None = None,
         program: str | None = None,
-        state: str | None = None,
+        state: str | Iterable[str] | None = None,
         limit: int = 100,
     ) -> list[EvalInfo]:
-        """Evals, newest first: of one scenario, program or state, if these are given."""
+        """Evals, newest first: of one scenario, one program or some states, if these are given."""
+    def problems(self) -> builtins.list[str]:
+        """Why files in algocline's folder of evals cannot be read."""
+    def find_file(self, eval: SessionRef) -> EvalFile | None:
+        """The eval of this name in algocline's folder; None if there is none."""
 
 class BlockingNotifications:
     """`Notifications` for code that is not async."""

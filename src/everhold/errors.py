@@ -14,7 +14,7 @@
     │   ├── BadSchedule       UnknownTimezone     UnknownSchedule     UnknownTrigger
     │   ├── EventConflict     UnknownHandover     UnknownInput        InputTooLarge
     │   ├── UnknownExtension  UnknownOperation
-    │   ├── BadScenario       BadGrader           UnknownGrader
+    │   ├── BadScenario       UnknownScenario     BadGrader           UnknownGrader
     │   ├── NotAnEval         EvalsDiffer
     │   ├── CodeExecutionUnavailable                  BadSignature        NotAnAgent
     │   ├── UnknownCard       UnknownCardAlias    UnknownCardSink     CardImmutable
@@ -764,6 +764,18 @@ class BadScenario(UsageError):
         self.name = name
         self.reason = reason
         self.hint = hint
+
+
+class UnknownScenario(UsageError):
+    """The folder of scenarios in Lua has none of this name."""
+
+    code = "unknown_scenario"
+    hint = "List the scenarios: everhold eval scenario list"
+
+    def __init__(self, name: str, hint: str = "") -> None:
+        super().__init__(f"Scenario '{name}' not found")
+        self.name = name
+        self.hint = hint or type(self).hint
 
 
 class BadGrader(UsageError):

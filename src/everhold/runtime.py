@@ -202,7 +202,8 @@ class Runtime:
         self._llm = OUTSIDE if llm is None or Kind.LLM not in answerers else WORKERS
         self.mover = LocalMover(self.clock)
         # a runtime without settings, as in tests, does not see the files of this user
-        cards = CardSource(self.clock, files=found is not None)
+        sees_home = found is not None
+        cards = CardSource(self.clock, files=sees_home)
         self.engine = Engine(
             store,
             self._host,
@@ -228,7 +229,7 @@ class Runtime:
         self._conversations = Conversations(self.engine, self.programs, self.start, self.fork)
         self.schedules = Schedules(self.engine, self._actions, dice)
         self.triggers = Triggers(self.engine, self._actions, dice)
-        self.evals = Evals(self.engine, self.programs, self.start)
+        self.evals = Evals(self.engine, self.programs, self.start, files=sees_home)
         self.notifications = Notifications(self.engine, found, tell)
         self.archive = Archive(self.engine, found)
         self.cards = Cards(self.engine, cards)

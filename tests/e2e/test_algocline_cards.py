@@ -176,7 +176,7 @@ REFUSALS = (
     ("find", {"where": {"n": {"gt": 1, "most": 2}}}, "unknown operator 'most' at where.n"),
     ("find", {"where": {"n": {"in": 5}}}, "where.n.in must be an array"),
     ("find", {"order_by": 5}, "order_by must be a string or an array of strings"),
-    ("install", {"url": "/nowhere"}, "Source directory does not exist: /nowhere"),
+    ("install", {"url": "/nowhere"}, "folder /nowhere does not exist"),
     ("sink_backfill", {"sink": "file:///x"}, "unknown sink: file:///x"),
 )
 MISTYPED = (

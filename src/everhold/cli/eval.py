@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from everhold.cli.app import SubcommandGroup
-from everhold.cli.candidates import complete_files, complete_programs, complete_sessions
+from everhold.cli.candidates import (
+    complete_files,
+    complete_folders,
+    complete_programs,
+    complete_sessions,
+)
 from everhold.cli.context import (
     CommandRuntime,
     at_terminal,
@@ -24,6 +30,7 @@ from everhold.cli.options import (
     add_common_options,
     hint_parameters,
     invoke_default_command,
+    json_option,
     make_usage_error,
     new_label_option,
     open_moving_runtime,
@@ -34,6 +41,7 @@ from everhold.cli.output import (
     describe_unanswered,
     format_ago,
     format_count,
+    format_line,
     format_plain_value,
     print_footer,
     print_json,
@@ -149,8 +157,9 @@ def run_eval(
 ) -> int:
     """Run PROGRAM on each case of SCENARIO and grade its answers, or resume an eval.
 
-    SCENARIO is a .toml or .json file, or a scenario in Python: FILE.py or FILE.py:NAME. NAME=VALUE
-    are arguments of the program besides the input of a case.
+    SCENARIO is a .toml or .json file, or a scenario in Python: FILE.py or FILE.py:NAME. One in Lua
+    (FILE.lua, or the name of an installed one) measures a Lua package. NAME=VALUE are arguments of
+    the program besides the input of a case.
 
     \b
     everhold eval run capitals.toml shop.py:ask --model anthropic:claude-sonnet-4-6
@@ -297,9 +306,14 @@ def list_evals(
     """List evals, newest first: how many cases passed, and the cost."""
     with open_command_runtime(database) as opened:
         found = opened.runtime.evals.list(scenario=scenario, program=program, limit=limit)
+        problems = opened.runtime.evals.problems()
         if as_json:
             return print_json(
-                {"database": opened.database, "evals": [_info_to_json(one) for one in found]}
+                {
+                    "database": opened.database,
+                    "evals": [_info_to_json(one) for one in found],
+                    "problems": [*problems],
+                }
             )
         if found:
             print_table(
@@ -309,6 +323,7 @@ def list_evals(
             )
         else:
             click.echo("no evals; to run one: everhold eval run SCENARIO.toml FILE.py:PROGRAM")
+        _print_problems(problems)
         print_footer(opened.database)
 
 
@@ -348,8 +363,68 @@ def compare_evals(a: str, b: str, database: str | None, as_json: bool) -> None:
             import msgspec
 
             return print_json(msgspec.to_builtins(found))
-        _print_comparison(found, opened.name)
+        _print_comparison(found, opened)
         print_footer(opened.database)
+
+
+@eval_.group("scenario", cls=SubcommandGroup, invoke_without_command=True)
+@json_option
+def scenario_(as_json: bool) -> None:
+    """List, show and install scenarios in Lua, which lie in algocline's home."""
+    invoke_default_command(list_lua_scenarios, as_json=as_json)
+
+
+@scenario_.command("list")
+@json_option
+def list_lua_scenarios(as_json: bool) -> None:
+    """List the installed scenarios. `everhold eval run NAME PACKAGE` runs one."""
+    from everhold.packages import list_scenarios
+
+    found = list_scenarios()
+    if as_json:
+        return print_json(found)
+    if found["scenarios"]:
+        rows = [(one["name"], one["path"]) for one in found["scenarios"]]
+        print_table(("scenario", "file"), rows, wide=("file",))
+    else:
+        click.echo("no scenarios; to install some: everhold eval scenario install URL")
+    _print_problems(found["failures"])
+
+
+@scenario_.command("show")
+@click.argument("name", metavar="SCENARIO")
+@json_option
+def show_lua_scenario(name: str, as_json: bool) -> None:
+    """Print the code of a scenario."""
+    from everhold.packages import show_scenario
+
+    found = show_scenario(name)
+    if as_json:
+        return print_json(found)
+    return click.echo(found["content"], nl=not found["content"].endswith("\n"))
+
+
+@scenario_.command("install")
+@click.argument("url", shell_complete=complete_folders)
+@json_option
+def install_lua_scenarios(url: str, as_json: bool) -> int:
+    """Install the scenarios of a folder or a git repository; files that exist stay.
+
+    URL is a folder, or the address of a repository. Its .lua files are copied, or those in its
+    folder scenarios/.
+    """
+    from everhold.packages import install_scenarios
+
+    found = install_scenarios(str(Path(url).resolve()) if Path(url).is_dir() else url)
+    if as_json:
+        print_json(found)
+    else:
+        if found["installed"]:
+            click.echo(f"installed: {', '.join(found['installed'])}")
+        if found["skipped"]:
+            click.echo(f"already there: {', '.join(found['skipped'])}")
+        _print_problems(found["failures"])
+    return int(ExitCode.FAILED if found["failures"] else ExitCode.OK)
 
 
 # ---- output
@@ -358,7 +433,8 @@ def compare_evals(a: str, b: str, database: str | None, as_json: bool) -> None:
 def _find_eval(opened: CommandRuntime, name: str) -> str:
     """The id of an eval; `@last` is the newest one."""
     if name != _LAST:
-        return opened.session(name)
+        is_file = opened.runtime.evals.find_file(name) is not None
+        return name if is_file else opened.session(name)
     for info in opened.runtime.evals.list(limit=1):
         return info.session_id
     raise UnknownSession(name, opened.database)
@@ -403,14 +479,24 @@ def _format_result(result: CaseResult) -> tuple[str, ...]:
     )
 
 
-def _print_comparison(found: Comparison, name: Callable[[str], str]) -> None:
+def _print_problems(problems: Iterable[str]) -> None:
+    for one in problems:
+        click.secho(format_line(f"cannot be used: {one}"), fg="yellow", err=True)
+
+
+def _format_name(opened: CommandRuntime, eval_id: str) -> str:
+    info = opened.runtime.evals.info(eval_id)
+    return format_short_name(info.session_id, info.key)
+
+
+def _print_comparison(found: Comparison, opened: CommandRuntime) -> None:
     sides = (("A", found.a), ("B", found.b))
     print_table(
         ("", "eval", "program", "cases", "passed", "score", "95 % CI"),
         [
             (
                 letter,
-                name(side.eval_id),
+                _format_name(opened, side.eval_id),
                 _format_subject(side.program, side.args),
                 str(side.scores.n),
                 f"{side.pass_rate:.0%}",

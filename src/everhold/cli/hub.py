@@ -230,13 +230,15 @@ def reindex_hub(
     _print_index(told)
 
 
-def _load_records(database: str | None, package: str | None) -> tuple[PackageCards | None, int]:
+def _load_records(
+    database: str | None, package: str | None
+) -> tuple[PackageCards | None, int | None]:
     """All cards, and how many evals of a package there are; None without a database."""
     from everhold.packages.lua.card_index import PackageCards
 
     found = load_settings(database)
     if database is None and found.path is not None and not found.path.exists():
-        return None, 0
+        return None, None
     with open_command_runtime(database) as opened:
         cards = opened.runtime.cards
         problems = [str(one) for one in cards.problems()]

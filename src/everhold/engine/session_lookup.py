@@ -36,12 +36,17 @@ class SessionHandle(Protocol):
 SessionRef = str | SessionHandle
 
 
+def is_session_id(name: str) -> bool:
+    """Whether a name is read as an id, never as a key."""
+    return name.startswith("s-") and _ID.match(name) is not None
+
+
 async def resolve_session_id(store: Store, session: SessionRef) -> SessionId:
     """The id of a session. An id is not looked up. An unknown name is returned unchanged, and the
     verb that loads it raises `UnknownSession`.
     """
     if isinstance(session, str):
-        if session.startswith("s-") and _ID.match(session):
+        if is_session_id(session):
             return SessionId(session)
         return (await store.find(session) if session else None) or SessionId(session)
     if isinstance(session, SessionHandle):

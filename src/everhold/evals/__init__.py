@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from everhold.lazy_exports import make_lazy_exports
 
 if TYPE_CHECKING:
-    from everhold.evals.evals import EvalInfo as EvalInfo
     from everhold.evals.evals import Evals as Evals
     from everhold.evals.graders import Contains as Contains
     from everhold.evals.graders import Custom as Custom
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from everhold.evals.scenario import Scenario as Scenario
     from everhold.evals.scenario import load_scenario as load_scenario
     from everhold.evals.scenario import read_scenario as read_scenario
+    from everhold.evals.totals import EvalInfo as EvalInfo
 
 _HOMES = {
     "Aggregate": "evals.report",
@@ -48,7 +48,7 @@ _HOMES = {
     "Comparison": "evals.report",
     "Contains": "evals.graders",
     "Custom": "evals.graders",
-    "EvalInfo": "evals.evals",
+    "EvalInfo": "evals.totals",
     "EvalReport": "evals.report",
     "EvalUsage": "evals.report",
     "Evals": "evals.evals",

@@ -293,8 +293,11 @@ def _describe_case(case: Case) -> dict[str, JSON]:
 async def measure_session(session_id: str) -> EvalUsage:
     """The cost of an ended session."""
     status = await ToolSessions().status(session_id)
-    if not isinstance(status, Finished):
-        return EvalUsage()
+    return read_usage(status) if isinstance(status, Finished) else EvalUsage()
+
+
+def read_usage(status: Finished) -> EvalUsage:
+    """The cost in a status."""
     auto: Any = status.metrics["auto"]
     return EvalUsage(
         auto["llm_calls"],

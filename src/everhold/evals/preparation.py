@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from os import PathLike
 from typing import Any, Final
@@ -11,9 +12,15 @@ import msgspec
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON, to_plain
 from everhold.engine.arguments import check_mapping_arg, parse_budget_arg
-from everhold.errors import BadArguments, BadScenario
+from everhold.errors import BadArguments, BadScenario, UnknownProgram
 from everhold.evals.evaluation import Subject, describe_grader_fault, evaluate
 from everhold.evals.graders import Custom
+from everhold.evals.lua_eval import (
+    LuaScenario,
+    is_lua_scenario,
+    load_lua_scenario,
+    make_lua_eval,
+)
 from everhold.evals.scenario import Scenario, load_scenario, read_scenario
 from everhold.packages.catalog import KnownPrograms
 from everhold.ports.program import Call, Program
@@ -35,6 +42,9 @@ def prepare_eval(
     budget: Budget | Mapping[str, int] | None,
 ) -> tuple[Call[Any], str]:
     """The call of an eval and its title. Raises if the eval cannot work: nothing has begun then."""
+    if isinstance(scenario, str | PathLike) and is_lua_scenario(str(scenario)):
+        given = {"parameter": parameter, "output": output, "budget": budget}
+        return _prepare_lua_eval(programs, load_lua_scenario(str(scenario)), program, args, given)
     cases = _load_scenario(scenario)
     subject = _make_subject(programs, cases, program, args, parameter, output)
     if type(concurrency) is not int or not 1 <= concurrency <= _MOST_AT_ONCE:
@@ -47,6 +57,43 @@ def prepare_eval(
         budget=None if limits is None else limits.json(),
     )
     return call, f"{subject.name} on {cases.name}"
+
+
+def _prepare_lua_eval(
+    programs: KnownPrograms,
+    scenario: LuaScenario,
+    program: Program[..., Any] | str,
+    args: Mapping[str, JSON] | None,
+    given: Mapping[str, Any],
+) -> tuple[Call[Any], str]:
+    """The call of an eval whose scenario is in Lua: it requires the package by its name."""
+    for name, value in given.items():
+        if value:
+            raise BadScenario(scenario.name, f"it is in Lua, so {name} has no effect on it")
+    found: Any = programs.find_newest(program) if isinstance(program, str) else program
+    if not isinstance(found, LuaProgram) or not found.is_package:
+        shown = getattr(found, "name", repr(found)[:100])
+        raise BadScenario(
+            scenario.name,
+            f"it is in Lua, so it measures Lua packages, and {shown} is not one",
+            "Write the scenario as a .toml file.",
+        )
+    try:
+        named = programs.find_newest(found.name).ref
+    except UnknownProgram:
+        named = ""
+    if named != found.ref:  # another process could not resume it
+        raise BadScenario(
+            scenario.name,
+            f"it is in Lua, and the name {found.name!r} does not mean {found.home} here",
+            f"everhold pkg link {shlex.quote(found.home)}",
+        )
+    opts = {
+        name: to_plain(value, f"args.{name}")
+        for name, value in check_mapping_arg("args", args or {}).items()
+    }
+    call = make_lua_eval(scenario, found.name, strategy_opts=opts, roots=found.roots)
+    return call, f"{found.name} on {scenario.name}"
 
 
 def _load_scenario(scenario: Scenario | Mapping[str, Any] | str | PathLike[str]) -> Scenario:

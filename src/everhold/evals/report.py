@@ -27,6 +27,8 @@ from everhold.evals.statistics import (
 PAIRED_SHARE: Final = 0.5
 #: Fewer pairs than this that differ cannot show a difference: the smallest p-value is 2 / 2^5.
 LEAST_DIFFERENT: Final = 6
+#: The name of a scenario that has none.
+INLINE: Final = "inline"
 _NEARLY: Final = 1e-6
 
 
@@ -257,6 +259,8 @@ def compare_reports(a: EvalReport, b: EvalReport) -> Comparison:
     of_a = [result.score for result in a.results]
     of_b = [result.score for result in b.results]
     pairs = pair_scores(a, b)
+    if a.scenario == INLINE and not pairs:
+        raise EvalsDiffer("their scenarios have no name, and no case in common")
     paired = len(pairs) >= PAIRED_SHARE * max(len(of_a), len(of_b))
     if paired:
         differences = [second - first for first, second in pairs]

@@ -26,11 +26,11 @@ import msgspec
 from everhold.core.codec import JSON, dumps, loads, to_plain
 from everhold.errors import BadScenario, BadValue, EverholdError
 from everhold.evals.graders import Exact, Grader, find_near, read_grader
+from everhold.evals.report import INLINE
 from everhold.packages.find import is_path_ref
 from everhold.packages.load import load_file, load_module
+from everhold.packages.lua.scenario_files import SUFFIX, list_scenarios
 
-#: The name of a scenario that has none.
-INLINE: Final = "inline"
 _FILE_KINDS: Final = (".toml", ".json", ".py")
 
 
@@ -160,7 +160,15 @@ def load_scenario(source: str | PathLike[str]) -> Scenario:
     reason = "there is no such file" if not path.exists() else "it is not a scenario file"
     near = find_near(path.name, [one.name for one in _neighbours(path)])
     hint = f"Did you mean {str(path.parent / near)!r}?" if near else ""
-    raise BadScenario(text, reason, hint or f"A scenario is a file: {', '.join(_FILE_KINDS)}")
+    raise BadScenario(text, reason, hint or _describe_kinds(text))
+
+
+def _describe_kinds(text: str) -> str:
+    in_lua = [one["name"] for one in list_scenarios()["scenarios"]]
+    if near := find_near(text, in_lua):
+        return f"Did you mean {near!r}?"
+    kinds = f"A scenario is a file: {', '.join((*_FILE_KINDS, SUFFIX))}"
+    return f"{kinds}; or the name of an installed one: {', '.join(in_lua)}" if in_lua else kinds
 
 
 def _read_file(path: Path) -> Any:

@@ -1,5 +1,5 @@
-"""Lua packages: the verbs of `everhold pkg` and `everhold hub` as functions, which return what
-`--json` prints.
+"""Lua packages: the verbs of `everhold pkg`, `everhold hub` and `everhold eval scenario` as
+functions, which return what `--json` prints.
 
 They raise errors of `everhold.errors`, and block. Names are loaded when they are first used.
 """
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from everhold.packages.lua.resolve import update as update
     from everhold.packages.lua.scaffold import init as init
     from everhold.packages.lua.scaffold import scaffold as scaffold
+    from everhold.packages.lua.scenario_files import install_scenarios as install_scenarios
+    from everhold.packages.lua.scenario_files import list_scenarios as list_scenarios
+    from everhold.packages.lua.scenario_files import show_scenario as show_scenario
 
 _HOMES = {
     "doctor": "packages.lua.doctor",
@@ -37,12 +40,15 @@ _HOMES = {
     "hub_search": "packages.hub.search",
     "init": "packages.lua.scaffold",
     "install": "packages.lua.install",
+    "install_scenarios": "packages.lua.scenario_files",
     "link": "packages.lua.install",
     "list_packages": "packages.lua.listing",
+    "list_scenarios": "packages.lua.scenario_files",
     "migrate": "packages.lua.legacy_import",
     "remove": "packages.lua.install",
     "repair": "packages.lua.doctor",
     "scaffold": "packages.lua.scaffold",
+    "show_scenario": "packages.lua.scenario_files",
     "unlink": "packages.lua.install",
     "update": "packages.lua.resolve",
 }

@@ -47,7 +47,7 @@ from everhold.packages.lua.folder import (
 )
 from everhold.ports.program import LOCAL, REGISTRY, Program
 from everhold.ports.program_identity import find_same_program
-from everhold.programs.lua.program import TEXT_REF, LuaProgram
+from everhold.programs.lua.program import TEXT_REFS, LuaProgram
 from everhold.programs.lua.search_path import SearchRoot
 
 __all__ = [
@@ -148,8 +148,8 @@ def is_path_ref(place: str) -> bool:
 def _lua(ref: str, folders: PackageFolders) -> LuaProgram | None:
     """The Lua program of a reference, a file or a folder; None if it is not Lua."""
     place = ref.rpartition(":")[0]
-    if ref == TEXT_REF:
-        return LuaProgram(TEXT_REF, roots=folders.all)
+    if ref in TEXT_REFS:
+        return LuaProgram(ref, roots=folders.all)
     if ref.endswith(".lua"):
         return LuaProgram.file(ref, roots=folders.all)
     if place.endswith(".lua"):

@@ -1,6 +1,7 @@
 """`everhold eval`: run, list, show, compare."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,92 @@ def test_limits(mood):
     said = mood(*RUN, "--answers", "a.json", "--max-calls", "1", "--concurrency", "1")
     assert "not run: rain" in said.out and "stopped early: max_llm_calls (1) reached" in said.out
     assert mood("eval", "list", "--json").json["evals"][0]["done"] == 1
+
+
+HOME = Path(__file__).resolve().parents[2] / "data" / "algocline-home"
+
+
+@pytest.fixture
+def home(mood, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A home that algocline left, with two packages, a scenario and two evals."""
+    shutil.copytree(HOME, tmp_path / "alc")
+    monkeypatch.setenv("ALC_HOME", str(tmp_path / "alc"))
+    return mood
+
+
+@pytest.mark.process
+def test_a_scenario_in_lua(home):
+    """It measures a Lua package, resumes, and is listed, shown and compared like every other."""
+    said = home("eval", "run", "riddles", "twice", "tone=dry", "--key", "one")
+    assert said.code == 10 and "0 of 1 case done" in said.err
+    (Path("answers.json")).write_text('{"Draft: 1+1": "two", "Improve: two": "2", "*": "3"}')
+    said = home("eval", "run", "-c", "one", "--answers", "answers.json")
+    assert said.code == 0 and "twice:riddles: 1 of 1 case passed (100%)" in said.out
+    said = home("eval", "run", "alc/scenarios/riddles.lua", "careful", "--answers", "answers.json")
+    assert said.code == 0 and "0 of 1 case passed" in said.out
+    rows = home("eval", "list", "--json").json["evals"]
+    assert [(row["scenario"], row["program"], row["passed"]) for row in rows[:2]] == [
+        ("riddles", "careful", 0),
+        ("riddles", "twice", 1),
+    ]
+    assert (rows[1]["args"], rows[1]["llm_calls"]) == ({"tone": "dry"}, 2)
+    assert "no difference can be shown" in home("eval", "compare", "one", "@last").out
+    assert "r4    no" in home("eval", "show", "twice_1775124900").out
+
+
+def test_evals_of_algocline(home):
+    """Files are listed and compared; those that cannot be read are named on standard error."""
+    Path("alc/evals/broken_1.json").write_text("{")
+    home("run", "mood.py:mood", "weather=sun")  # makes the database
+    said = home("eval", "list")
+    assert "twice_1775124900    riddles   twice    completed  3 of 4  0.75" in said.out
+    assert "broken_1.json: it is not JSON" in said.err
+    compared = home("eval", "compare", "twice_1775124900", "careful_1775212800").out
+    assert "A  twice_1775124900    twice    4      75%" in compared
+
+
+def test_scenarios(home, tmp_path):
+    """`everhold eval scenario`: list, show and install."""
+    assert "riddles   " in home("eval", "scenario").out
+    shown = home("eval", "scenario", "show", "riddles")
+    assert shown.out == (HOME / "scenarios" / "riddles.lua").read_text()
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "sums.lua").write_text("return {}")
+    said = home("eval", "scenario", "install", "more")
+    assert (said.code, said.out) == (0, "installed: sums\n")
+    assert home("eval", "scenario", "install", "more").out == "already there: sums\n"
+    (tmp_path / "more" / "bad.lua").write_bytes(b"\xff")
+    said = home("eval", "scenario", "install", "more", "--json")
+    assert (said.code, said.json["failures"]) == (1, ["bad.lua: it is not UTF-8 text"])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("run", "ridles", "twice"), "Did you mean 'riddles'?"),
+        (("run", "riddles", "cot"), "measures Lua packages, and cot is not one"),
+        (("run", "riddles", "mood.py:mood"), "measures Lua packages, and mood is not one"),
+        (("run", "riddles", "twice", "--max-calls", "3"), "budget has no effect on it"),
+        (("run", "riddles", "twice", "--output", "x"), "output has no effect on it"),
+        (("run", "gone.lua", "twice"), "No such file"),
+        (("run", "riddles", "away"), "everhold pkg link"),
+        (("scenario", "show", "ridles"), "Did you mean 'riddles'?"),
+        (("scenario", "install", "away"), "No scenarios found"),
+        (("scenario", "install", "nothing"), "Not the address of a repository"),
+    ],
+)
+def test_mistakes_with_scenarios_in_lua(home, tmp_path, words, told):
+    """Each is one line with a hint, and nothing has begun."""
+    package = tmp_path / "away"
+    package.mkdir()
+    (package / "init.lua").write_text("return { run = function() end }")
+    if "away" in words and words[0] == "run":
+        words = ("run", "riddles", "./away")
+    elif "away" in words:
+        (package / "init.lua").rename(package / "init.txt")
+    said = home("eval", *words)
+    assert (said.code, told in said.err) == (2, True), said.err
+    assert "Traceback" not in said.err
 
 
 @pytest.mark.parametrize(

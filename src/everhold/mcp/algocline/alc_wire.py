@@ -57,6 +57,7 @@ _LENIENT: Final = (
     "responses",
     "usage",
     "opts",
+    "strategy_opts",
     "filter",
     "fields",
     "where",

@@ -16,6 +16,7 @@ from msgspec import Meta
 from everhold import packages
 from everhold.core.codec import JSON
 from everhold.mcp.algocline.alc_wire import AlcTool, ProjectRoot
+from everhold.mcp.algocline.eval_tools import SCENARIO_VERBS
 from everhold.packages.lua.listing import DEFAULT_LIMIT, DEFAULT_SORT
 from everhold.packages.settings import PACKAGES_FOLDER, settings
 
@@ -229,6 +230,7 @@ _VERBS: Final[dict[str, Callable[[Any], dict[str, JSON]]]] = {
     "pkg_repair": lambda given: packages.repair(given.name, given.project_root),
     "pkg_doctor": lambda given: packages.doctor(given.name, given.project_root),
     "pkg_scaffold": _scaffold,
+    **SCENARIO_VERBS,
 }
 
 

@@ -1,4 +1,4 @@
-"""alc:// addresses: types, packages, cards and logs. Scenarios and evaluations do not exist yet.
+"""alc:// addresses: types, packages, cards, scenarios, evals and logs.
 
 Rules
   1. An address is `alc://<service>/<path>?<query>`, without percent-encoding. `.` and `..` are
@@ -12,9 +12,11 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from everhold import packages
 from everhold.errors import EverholdError
 from everhold.mcp.algocline import alc_wire, transcripts
 from everhold.mcp.algocline.alc_wire import AlcRefused
+from everhold.mcp.algocline.eval_tools import read_eval
 from everhold.mcp.algocline.package_tools import list_settings_folders
 from everhold.mcp.protocol import INTERNAL_ERROR, INVALID_PARAMS, ProtocolError
 from everhold.mcp.runtime_holder import RuntimeHolder
@@ -26,11 +28,11 @@ LUA_MIME_TYPE: Final = "text/x-lua"
 JSON_MIME_TYPE: Final = "application/json"
 #: The error code of a missing resource in protocols before 2026-07-28.
 NOT_FOUND: Final = -32002
+_NOT_FOUND_CODES: Final = ("unknown_card", "unknown_session", "unknown_scenario")
 
 MAX_ADDRESS_CHARS: Final = 2000
 
 _SERVICES: Final = ("types", "packages", "cards", "scenarios", "eval", "logs")
-_LATER: Final = ("scenarios", "eval")
 _RESERVED: Final = "&=?/% "
 _LOG: Final = {"limit": (50, 10_000), "max_chars": (20_000, 1_000_000)}
 _SAMPLES: Final = {"offset": (0, 10_000_000), "limit": (100, 10_000)}
@@ -54,11 +56,11 @@ TEMPLATES: Final = (
         "The samples of a card (?offset=N&limit=M)",
         JSON_MIME_TYPE,
     ),
-    ("alc://scenarios/{name}", "scenario", "A scenario; not available yet", LUA_MIME_TYPE),
+    ("alc://scenarios/{name}", "scenario", "The code of a scenario", LUA_MIME_TYPE),
     (
         "alc://eval/{result_id}",
         "eval-result",
-        "Result of an evaluation; not available yet",
+        "The result of an eval",
         JSON_MIME_TYPE,
     ),
     (
@@ -126,16 +128,18 @@ class AlcResources:
                     return transcripts.read_log(
                         session_id, _read_parameters(uri, query, _LOG)["max_chars"]
                     ), JSON_MIME_TYPE
-                case (("scenarios" | "eval"), [name]):
-                    _check_name(
-                        "scenario name" if service == "scenarios" else "eval result_id", name, uri
-                    )
+                case "scenarios", [name]:
+                    _check_name("scenario name", name, uri)
                     _read_parameters(uri, query, {})
-                    _raise_not_available(uri)
+                    return packages.show_scenario(name)["content"], LUA_MIME_TYPE
+                case "eval", [eval_id]:
+                    _check_name("eval result_id", eval_id, uri)
+                    _read_parameters(uri, query, {})
+                    text = await read_eval(await self._holder.runtime(), eval_id)
+                    return text, JSON_MIME_TYPE
         except (EverholdError, AlcRefused) as error:
-            raise ProtocolError(
-                INTERNAL_ERROR, str(error), {"uri": uri, "code": error.code}
-            ) from None
+            number = NOT_FOUND if error.code in _NOT_FOUND_CODES else INTERNAL_ERROR
+            raise ProtocolError(number, str(error), {"uri": uri, "code": error.code}) from None
         _raise_not_found(uri)
 
     def _types(self, uri: str, name: str) -> str:
@@ -224,8 +228,3 @@ def _refuse(words: str) -> NoReturn:
 
 def _raise_not_found(uri: str) -> NoReturn:
     raise ProtocolError(NOT_FOUND, f"resource not found: {uri}", {"uri": uri})
-
-
-def _raise_not_available(uri: str) -> NoReturn:
-    words = f"{uri} cannot be read: scenarios and evaluations come with a later version"
-    raise ProtocolError(INTERNAL_ERROR, words, {"uri": uri, "code": "comes_later"})

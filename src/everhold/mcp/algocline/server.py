@@ -17,6 +17,7 @@ from everhold.mcp.algocline.alc_wire import (
     parse_alc_arguments,
 )
 from everhold.mcp.algocline.card_tools import CARD_TOOLS, is_card_verb, run_card_verb
+from everhold.mcp.algocline.eval_tools import EVAL_TOOLS, EVAL_VERBS
 from everhold.mcp.algocline.hub_tools import HUB_TOOLS, is_hub_verb, run_hub_verb
 from everhold.mcp.algocline.package_tools import PACKAGE_TOOLS, is_package_verb, run_package_verb
 from everhold.mcp.algocline.session_tools import SESSION_TOOLS, AlcToolHandlers, ReportedSteps
@@ -46,7 +47,10 @@ INSTRUCTIONS: Final = (
     " alc_pkg_scaffold manage packages. alc_card_list, alc_card_find, alc_card_get,"
     " alc_card_get_by_alias, alc_card_samples, alc_card_lineage and alc_card_alias_list read cards,"
     " the immutable records of runs; alc_card_append and alc_card_alias_set annotate them;"
-    " alc_card_install and alc_card_sink_backfill copy them. alc_hub_search and alc_hub_info find"
+    " alc_card_install and alc_card_sink_backfill copy them. alc_eval measures a package on the"
+    " cases of a scenario; alc_eval_history, alc_eval_detail and alc_eval_compare read and compare"
+    " the results, and alc_scenario_list, alc_scenario_show and alc_scenario_install manage"
+    " scenarios. alc_hub_search and alc_hub_info find"
     " packages of others; alc_hub_reindex, alc_hub_gendoc and alc_hub_dist publish your own."
     " alc_init, alc_update and alc_migrate"
     " manage a project's alc.toml and alc.lock. alc_info shows where everything is."
@@ -55,7 +59,7 @@ INSTRUCTIONS: Final = (
 #: Characters of a refusal. It goes into the context of a model.
 MAX_REFUSAL_CHARS: Final = 4000
 
-TOOLS: Final = (*SESSION_TOOLS, *PACKAGE_TOOLS, *CARD_TOOLS, *HUB_TOOLS)
+TOOLS: Final = (*SESSION_TOOLS, *EVAL_TOOLS, *PACKAGE_TOOLS, *CARD_TOOLS, *HUB_TOOLS)
 BY_NAME: Final = {tool.name: tool for tool in TOOLS}
 
 
@@ -127,6 +131,8 @@ class AlcFront(McpFront):
             if made.get("cards_installed") and read_card_sinks()[0]:
                 await (await self.holder.runtime()).cards.copy_installed(made["cards_installed"])
             return alc_wire.dump_compact(made), {}
+        if tool.verb in EVAL_VERBS:
+            return await EVAL_VERBS[tool.verb](await self.holder.runtime(), given), {}
         tool_call = AlcToolHandlers(
             self.holder, self.observer, await self.holder.runtime(), context, heard
         )

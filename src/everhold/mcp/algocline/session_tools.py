@@ -12,7 +12,7 @@ Rules
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta
@@ -38,6 +38,7 @@ from everhold.errors import (
 from everhold.mcp import elicitation, instructions
 from everhold.mcp.algocline import alc_wire, transcripts
 from everhold.mcp.algocline.alc_wire import AlcRefused, AlcTool, ProjectRoot
+from everhold.mcp.algocline.eval_tools import RunEvalArgs, add_eval_id
 from everhold.mcp.algocline.package_tools import list_settings_folders
 from everhold.mcp.algocline.query_ids import (
     QueryNames,
@@ -55,8 +56,11 @@ from everhold.packages.program_hosts import PROJECT_KEY
 from everhold.ports.answerer import Answer
 from everhold.ports.program import Call
 from everhold.ports.store import SessionFilter, SessionRecord
-from everhold.programs.lua.program import TEXT_REF, LuaProgram
+from everhold.programs.lua.program import EVAL_TEXT_REF, TEXT_REF, LuaProgram
 from everhold.runtime import Runtime
+
+if TYPE_CHECKING:
+    from everhold.evals.lua_eval import LuaScenario
 
 NonNegativeInt = Annotated[int, Meta(ge=0)]
 SessionName = Annotated[
@@ -328,6 +332,38 @@ class AlcToolHandlers:
         title = instructions.make_session_title(given.strategy, ctx)
         return await self._start(call, ctx, title, given.strategy, given.project_root, found)
 
+    async def eval(self, given: RunEvalArgs) -> str:
+        from everhold.evals.lua_eval import make_lua_eval  # a server starts without it
+
+        scenario = self._scenario(given)
+        found = _roots(None)
+        roots = self._holder.folders.all
+        if folder.find_package(given.strategy, (*found.pinned, *roots), roots) is None:
+            words = f"Package '{given.strategy}' not found; alc_pkg_install installs packages"
+            raise AlcRefused(words, "unknown_program", _ONLY_PACKAGES)
+        opts = given.strategy_opts if isinstance(given.strategy_opts, dict) else {}
+        call = make_lua_eval(
+            scenario, given.strategy, strategy_opts=opts, auto_card=given.auto_card, roots=roots
+        )
+        title = f"{given.strategy} on {scenario.name}"
+        return await self._start(call, {}, title, given.strategy, None, found)
+
+    def _scenario(self, given: RunEvalArgs) -> LuaScenario:
+        from everhold.evals.lua_eval import LuaScenario, load_lua_scenario
+
+        code, file, name = given.scenario, given.scenario_file, given.scenario_name
+        if [code, file, name].count(None) != 2:
+            raise AlcRefused("Give one of `scenario`, `scenario_file` and `scenario_name`.")
+        if name is not None:
+            return load_lua_scenario(name)
+        if file is not None:
+            return LuaScenario(self._code(None, file), Path(file).stem, Path(file).name)
+        text = self._code(code, None)
+        if text.strip().isidentifier():
+            words = f"`scenario` is the code of a scenario; for the name {text!r} use scenario_name"
+            raise AlcRefused(words)
+        return LuaScenario(text)
+
     async def _start(
         self,
         call: Call[Any],
@@ -412,6 +448,8 @@ class AlcToolHandlers:
         record, known = await load_open_names(self._runtime.store, status.session_id)
         warning = transcripts.write_transcript(record) if isinstance(status, Finished) else ""
         shown = alc_wire.render_alc_status(status, known, option=self._holder.option)
+        if isinstance(status, Finished) and record.birth.program == EVAL_TEXT_REF:
+            shown = add_eval_id(status, shown)
         self.reported[status.session_id] = record.head.n
         return {**shown, "transcript_warning": warning} if warning else shown
 
@@ -514,6 +552,9 @@ class AlcToolHandlers:
 
 _PRESETS: Final = "preset-catalog@2026-04-23"
 _NOT_FOUND: Final = "alc_status lists the sessions that have not ended."
+_ONLY_PACKAGES: Final = (
+    "alc_pkg_list lists the packages. Programs in Python are measured by `everhold eval run`."
+)
 _NO_PACKAGE: Final = "alc_pkg_list lists the packages; a path is not a name."
 _SOURCES: Final = {"home": "~/.algocline/logs", "cwd": "current_dir", "none": "none (stderr only)"}
 

@@ -100,12 +100,12 @@ def hub_info(
     *,
     offline: bool = False,
     cards: PackageCards | None = None,
-    evals: int = 0,
+    evals: int | None = None,
     progress: ReportProgress | None = None,
 ) -> dict[str, Any]:
     """A package with its cards, their aliases, and counts; raises `BadPackage` if it is unknown.
 
-    `cards` are by default those in files; `evals` counts evals beside those in files.
+    `cards` and the number of `evals` are by default those of files.
     """
     check_package_name(pkg)
     home = get_alc_home()
@@ -121,6 +121,7 @@ def hub_info(
         )
     warnings = [*found.warnings, *(f"card {problem}" for problem in cards.problems)]
     best = cards.find_best(pkg)
+    stored_evals = _count_evals(home, pkg, warnings)
     report: dict[str, Any] = {
         "pkg": {
             "name": pkg,
@@ -132,7 +133,7 @@ def hub_info(
         "aliases": [one for one in cards.aliases if one.get("pkg") == pkg],
         "stats": {
             "card_count": len(cards.of(pkg)),
-            "eval_count": evals + _count_evals(home, pkg, warnings),
+            "eval_count": stored_evals if evals is None else evals,
             "best_pass_rate": None if best is None else best["pass_rate"],
         },
     }

@@ -52,6 +52,7 @@ from everhold.packages.lua.installed import (
 from everhold.packages.lua.meta import read_package_meta
 from everhold.packages.lua.paths import AlcHome, expand_path, find_project_root, get_alc_home
 from everhold.packages.lua.project import LockedPackage, Project
+from everhold.packages.lua.scenario_files import SCENARIOS_FOLDER, copy_scenarios, list_lua_files
 from everhold.packages.toml import check_toml_editor
 from everhold.programs.lua.search_path import INIT_FILE
 
@@ -64,35 +65,25 @@ def import_bundle(folder: Path, packages: dict[str, Path], to: AlcHome) -> dict[
         for name, place in packages.items()
         for card in _cards(place / "cards", to.cards / name, problems)
     ]
-    scenarios = []
-    failures = []
-    for file in _files(folder / "scenarios", "*.lua"):
-        if (to.scenarios / file.name).exists():
-            continue
-        try:
-            to.scenarios.mkdir(mode=0o700, parents=True, exist_ok=True)
-            shutil.copyfile(file, to.scenarios / file.name)
-            scenarios.append(file.stem)
-        except OSError as error:
-            failures.append(f"{file.name}: {error.strerror}")
+    scenarios = copy_scenarios(list_lua_files(folder / SCENARIOS_FOLDER), to.scenarios)
     copied = {
         "cards_installed": cards,
         "cards_failures": problems,
-        "scenarios_installed": scenarios,
-        "scenarios_failures": failures,
+        "scenarios_installed": scenarios.installed,
+        "scenarios_failures": scenarios.failures,
     }
     return {key: value for key, value in copied.items() if value}
 
 
 def list_bundle_folders(folder: Path) -> list[Path]:
     """The folders beside the packages that are copied, too."""
-    scenarios = folder / "scenarios"
+    scenarios = folder / SCENARIOS_FOLDER
     return [scenarios] if scenarios.is_dir() and not scenarios.is_symlink() else []
 
 
 def _cards(source: Path, target: Path, problems: list[str]) -> Iterator[str]:
     """Copy the cards of a package that are not in the home yet; yields their ids."""
-    for file in _files(source, "*.toml"):
+    for file in _list_card_files(source):
         if (target / file.name).exists() or file.name.startswith("_"):
             continue
         try:
@@ -108,10 +99,12 @@ def _cards(source: Path, target: Path, problems: list[str]) -> Iterator[str]:
         yield file.stem
 
 
-def _files(folder: Path, pattern: str) -> list[Path]:
+def _list_card_files(folder: Path) -> list[Path]:
     if folder.is_symlink() or not folder.is_dir():
         return []
-    return sorted(file for file in folder.glob(pattern) if file.is_file() and not file.is_symlink())
+    return sorted(
+        file for file in folder.glob("*.toml") if file.is_file() and not file.is_symlink()
+    )
 
 
 @dataclass(slots=True)

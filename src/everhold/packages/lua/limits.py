@@ -59,8 +59,10 @@ class LimitTables(msgspec.Struct, frozen=True):
     packages: Mapping[str, LimitTable] = {}
 
     def choose(self, program: LuaProgram) -> LuaLimits:
-        """The limits of a program."""
-        if program.is_text:
+        """The limits of a program. An eval, which runs packages, has those of a package `eval`."""
+        from everhold.programs.lua.program import TEXT_REF
+
+        if program.ref == TEXT_REF:
             return _make_limits(self.code, "lua.code", None)
         own = self.packages.get(program.name)
         table = self.every if own is None else own.over(self.every)

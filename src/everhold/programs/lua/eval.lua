@@ -36,6 +36,8 @@ function alc.eval(scenario, strategy, opts)
     opts = {}
   elseif type(opts) ~= "table" then
     error("alc.eval: opts must be a table, got " .. type(opts), 2)
+  elseif opts.on_case ~= nil and type(opts.on_case) ~= "function" then
+    error("alc.eval: on_case must be a function, got " .. type(opts.on_case), 2)
   end
   local ef, scenarios = host.require("evalframe"), host.require("evalframe.scenario")
   local name, spec = scenario, scenario
@@ -46,7 +48,7 @@ function alc.eval(scenario, strategy, opts)
     name = type(scenario.name) == "string" and scenario.name or "inline"
   end
   local provider = ef.providers.algocline({ strategy = strategy, opts = opts.strategy_opts })
-  local report = scenarios.suite(ef, strategy .. ":" .. name, spec, provider):run():to_table()
+  local report = scenarios.suite(ef, strategy .. ":" .. name, spec, provider):run(opts.on_case):to_table()
   if opts.auto_card == true then
     report.card_id = record(report, strategy, name, opts.card_pkg)
   end

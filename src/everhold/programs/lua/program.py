@@ -1,6 +1,7 @@
 """A Lua program as data: its reference, arguments and search roots, without a Lua interpreter.
 
     lua:code                         text; the text is in the arguments: {"code": …, "ctx": …}
+    lua:eval                         the same, with the text of everhold that runs an eval
     <folder>/<name>/init.lua:<name>  a package, run as `require(name).run(ctx)`; the arguments are
                                      its ctx
     <folder>/<name>.lua:<name>       a file: a module with `run(ctx)`, or a script with a global
@@ -31,6 +32,9 @@ from everhold.programs.lua.search_path import INIT_FILE, PACKAGE_NAME, SearchRoo
 
 #: The reference of programs whose text is in their arguments.
 TEXT_REF: Final = "lua:code"
+#: The reference of evals of Lua packages: their text is everhold's own.
+EVAL_TEXT_REF: Final = "lua:eval"
+TEXT_REFS: Final = (TEXT_REF, EVAL_TEXT_REF)
 
 _Parameter = inspect.Parameter
 _OF_TEXT: Final = inspect.Signature(
@@ -53,7 +57,7 @@ class LuaProgram(Program[..., Any]):
         self.strict = False
         self.__doc__ = None
         self.__module__ = "lua"
-        self.main: Path | None = None if ref == TEXT_REF else Path(place)
+        self.main: Path | None = None if ref in TEXT_REFS else Path(place)
         self.is_text = self.main is None
         #: Whether it is a package folder, not a single file.
         self.is_package = self.main is not None and _is_package(self.main, name)
@@ -73,9 +77,10 @@ class LuaProgram(Program[..., Any]):
         ctx: Mapping[str, JSON] | None = None,
         *,
         roots: Iterable[str | Path | SearchRoot] = (),
+        ref: str = TEXT_REF,
     ) -> Call[Any]:
         """Make a call of Lua text; `ctx` becomes the program's global `ctx`."""
-        program = cls(TEXT_REF, roots=roots)
+        program = cls(ref, roots=roots)
         call = program(code, dict(ctx or {}))
         program._digest = _fingerprint(code.encode())
         return call

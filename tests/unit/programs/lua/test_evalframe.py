@@ -124,12 +124,24 @@ def test_statistics_of_the_scores() -> None:
     assert scores["std_dev"] == pytest.approx(0.70711, abs=1e-5)
 
 
-def test_the_interval_stays_within_0_and_1() -> None:
-    report = evaluated("""return score({
-      {input = "2+2?", expected = "4"}, {input = "Color of sky?", expected = "blue"},
-      {input = "Fail me", expected = "correct"},
-    })""")
-    assert report["aggregated"]["ci_95"] == {"lower": 0, "upper": 1}
+def interval(*scores: float) -> tuple[float, float]:
+    low, high = evaluated(
+        'return {require("evalframe.eval.stats").score_ci(ctx.scores)}',
+        ctx={"scores": list(scores)},
+    )
+    return round(low, 4), round(high, 4)
+
+
+def test_the_interval_of_the_mean() -> None:
+    """Wilson's for scores of 0 and 1, else Student's t within 0 to 1. Equal scores have one, too:
+    none of n cases differed, which happens with 2.5 % if 1 - 0.025^(1/n) of all cases differ.
+    """
+    assert interval(1, 1, 0) == (0.2077, 0.9385)
+    assert interval(1) == (0.2065, 1)
+    assert interval(0.5, 0.7, 0.6) == (0.3516, 0.8484)
+    assert interval(0.1, 0.9) == (0, 1)
+    assert interval(0.5, 0.5, 0.5, 0.5) == (0.1988, 0.8012)
+    assert interval(0.5) == (0, 1)
 
 
 def test_empty_lists_of_a_report_are_arrays() -> None:
@@ -326,7 +338,6 @@ TEXTS = [
     ("not_empty", "", {"a": True, "": False}),
     ("valid_json_response", "", {"[]": True, "": False}),
     ("flexible_match", "expected = 'ab'", {"ab": True, "cabc": True, "ba": False}),
-    ("exact_match", "", {"": False}),
 ]
 
 
@@ -342,6 +353,27 @@ def test_graders(name: str, fields: str, texts: dict[str, bool]) -> None:
         ctx={"texts": list(texts)},
     )
     assert found == list(texts.values())
+
+
+def test_a_case_that_expects_nothing_cannot_be_compared() -> None:
+    """The score is 0, and the report says why."""
+    report = evaluated('return score({{input = "2+2?"}}, "contains")')
+    (grade,) = report["results"][0]["grades"]
+    assert (grade["score"], grade["error"]) == (0, "the case does not say what is expected")
+    assert "the case does not say what is expected (2+2?)" in report["summary"]
+
+
+def test_a_function_is_called_after_each_case() -> None:
+    """With the result, how many cases are done, and how many there are."""
+    told = evaluated("""
+      local told, cases = {}, {{input = "2+2?", expected = "4"}, {input = "?", expected = "5"}}
+      alc.eval({cases = cases}, "knows", {
+        on_case = function(result, done, total) told[done] = {result.passed, total} end,
+      })
+      return told""")
+    assert told == [[True, 2], [False, 2]]
+    words = refused('alc.eval({cases = {{input = "x"}}}, "knows", {on_case = 1})')
+    assert "on_case must be a function, got number" in words
 
 
 def test_a_pattern_that_is_not_one_is_an_error() -> None:
@@ -471,7 +503,7 @@ def test_a_suite_alone() -> None:
       local report = suite:run()
       return {report:summary(), report:to_table().aggregated.passed,
         report.format_result(report.results[1])}""")
-    assert found[0].startswith("alone: 1 of 1 cases passed (100.0 %)")
+    assert found[0].startswith("alone: 1 of 1 case passed (100.0 %)")
     assert found[1] == 1 and found[2].startswith("What is 2+2?: passed, score 1.000\n")
 
 

@@ -88,11 +88,12 @@ local function reported(name, results)
   return made
 end
 
-function Suite:run()
+-- `on_case(result, done, total)` is called after each case.
+function Suite:run(on_case)
   if #self.cases == 0 then
     fail(self.name, "there are no cases to evaluate")
   end
-  return reported(self.name, runner.run(self.bindings, self.cases, self.provider))
+  return reported(self.name, runner.run(self.bindings, self.cases, self.provider, on_case))
 end
 
 -- suite "name" {...}; `reported` makes the report of results that were collected elsewhere.

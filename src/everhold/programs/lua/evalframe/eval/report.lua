@@ -60,10 +60,11 @@ function report.summary(aggregated, opts)
   local lines = {}
   opts = opts or {}
   lines[1] = format(
-    "%s%d of %d cases passed (%s)",
+    "%s%d of %d case%s passed (%s)",
     opts.name and opts.name .. ": " or "",
     aggregated.passed,
     aggregated.total,
+    aggregated.total == 1 and "" or "s",
     percent(aggregated.pass_rate)
   )
   local scores, interval = aggregated.scores, aggregated.ci_95

@@ -74,13 +74,16 @@ function runner.grade(bindings, case, response)
   return result
 end
 
-function runner.run(bindings, cases, provider)
+function runner.run(bindings, cases, provider, on_case)
   if type(provider) ~= "function" then
     error("runner.run: the provider must be a function, got " .. type(provider), 2)
   end
   local results = {}
   for i, case in ipairs(cases) do
     results[i] = runner.grade(bindings, case, runner.ask(provider, case))
+    if on_case then
+      on_case(results[i], i, #cases)
+    end
   end
   return results
 end

@@ -127,6 +127,33 @@ function stats.ci_95(described, opts)
   return low < 0 and 0.0 or low, high > 1 and 1.0 or high
 end
 
+-- Wilson's interval of a share.
+local function wilson(passed, n)
+  local z, rate = 1.959963984540054, passed / n
+  local middle = (rate + z * z / (2 * n)) / (1 + z * z / n)
+  local margin = z / (1 + z * z / n) * sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
+  return passed == 0 and 0.0 or middle - margin, passed == n and 1.0 or middle + margin
+end
+
+-- The 95 % confidence interval of the mean of scores from 0 to 1: Wilson's if all are 0 or 1, else Student's t. Equal
+-- scores have no spread: then it says how many of the cases that were not tried may differ.
+function stats.score_ci(scores)
+  local described, passed = stats.describe(scores), 0
+  local n, mean = described.n, described.mean
+  for _, score in ipairs(scores) do
+    passed = passed and (score == 0 or score == 1) and passed + score or nil
+  end
+  if n == 0 then
+    return 0.0, 1.0
+  elseif passed then
+    return wilson(passed, n)
+  elseif described.std_dev == 0 then
+    local missed = n == 1 and 1.0 or 1 - 0.025 ^ (1 / n)
+    return mean * (1 - missed), mean + (1 - mean) * missed
+  end
+  return stats.ci_95(described)
+end
+
 function stats.describe_with_ci(values, opts)
   local described = stats.describe(values)
   described.ci_lower, described.ci_upper = stats.ci_95(described, opts)
@@ -196,7 +223,7 @@ function stats.aggregate(results)
     passed = passed + (result.passed and 1 or 0)
   end
   local described = stats.describe(scores)
-  local low, high = stats.ci_95(described)
+  local low, high = stats.score_ci(scores)
   return {
     total = total,
     passed = passed,

@@ -8,7 +8,10 @@ local graders = {}
 local function one_of(name, fits)
   graders[name] = grader(name)({
     check = function(response, case)
-      for _, wanted in ipairs(case.expected or {}) do
+      if not case.expected then
+        return nil, "the case does not say what is expected"
+      end
+      for _, wanted in ipairs(case.expected) do
         if fits(response.text, wanted) then
           return true
         end
