@@ -117,6 +117,7 @@ def test_evals_from_the_first_question_to_the_comparison(house):
     assert (cli["better"], cli["summary"]) == ("b", verdict["summary"])
     names = [row["session_id"] for row in house.everhold("eval", "list")["evals"]]
     assert names == [bad, good, "careful_1775212800", OLD]
+    assert house.everhold("hub", "info", "twice", "--offline")["stats"]["eval_count"] == 3
     wire.close()
 
 
