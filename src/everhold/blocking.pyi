@@ -813,15 +813,27 @@ class BlockingRuntime:
         """Cancel a session and its children. The program gets one `CancelledError`. The step
         records who cancelled (`by`).
         """
-    def retry(
+    def set_budget(
         self,
         session: SessionRef,
+        budget: Budget | Mapping[str, int | None],
         *,
         by: Mapping[str, JSON] | None = None,
         wait: float | None = None,
     ) -> Status:
+        """Change limits of a session's budget. It resumes from where it was; if it has failed,
+        it is retried.
+        """
+    def retry(
+        self,
+        session: SessionRef,
+        *,
+        budget: Budget | Mapping[str, int | None] | None = None,
+        by: Mapping[str, JSON] | None = None,
+        wait: float | None = None,
+    ) -> Status:
         """Resume a failed session from its last answer, with the current code. The step records
-        who retried (`by`).
+        who retried (`by`). `budget` changes limits, as `set_budget` does.
         """
     def fork(
         self,
@@ -832,6 +844,7 @@ class BlockingRuntime:
         query_id: str | None = None,
         key: str | None = None,
         title: str = "",
+        budget: Budget | Mapping[str, int | None] | None = None,
         by: Mapping[str, JSON] | None = None,
         wait: float | None = None,
         again: bool = False,

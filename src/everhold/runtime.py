@@ -66,6 +66,7 @@ from everhold.engine.arguments import (
     make_given_answer,
     parse_answer_args,
     parse_budget_arg,
+    parse_budget_change_arg,
     parse_by_arg,
     parse_kind_arg,
     parse_states_arg,
@@ -355,8 +356,9 @@ class Runtime:
         """Run a program to its end and return its result.
 
         With a `key`, resumes the session that was started with it. If that session was deleted,
-        raises `KeyDeleted`; with `again`, starts a new one instead. Raises `Waiting` if the session
-        needs an answer from outside (or after `wait` seconds), `Failed`, or `Cancelled`.
+        raises `KeyDeleted`; with `again`, starts a new one instead. Limits of `budget` that are
+        larger than those of the session are raised: see `set_budget`. Raises `Waiting` if the
+        session needs an answer from outside (or after `wait` seconds), `Failed`, or `Cancelled`.
         """
         status = await self.start(
             call,
@@ -417,6 +419,8 @@ class Runtime:
         if key is not None:
             found = await self.engine.again(key, birth, renew=again)
             if found is not None:
+                if birth.budget is not None:
+                    await self.engine.raise_budget(found, birth.budget)
                 return await self.move(found, wait=wait)
         try:
             status = await (self.engine.accept(birth) if unchecked else self.engine.start(birth))
@@ -427,6 +431,7 @@ class Runtime:
                 "args": args,
                 "version": version,
                 "key": key,
+                "budget": birth.budget,
                 "unchecked": unchecked,
                 "wait": wait,
                 "again": again,
@@ -782,19 +787,41 @@ class Runtime:
         session_id = await resolve_session_id(self.store, session)
         return await self.engine.cancel(session_id, reason, parse_by_arg(by))
 
-    async def retry(
+    async def set_budget(
         self,
         session: SessionRef,
+        budget: Budget | Mapping[str, int | None],
         *,
         by: Mapping[str, JSON] | None = None,
         wait: float | None = None,
     ) -> Status:
-        """Resume a failed session from its last answer, with the current code. The step records who
-        retried (`by`).
+        """Change limits of a session's budget. It resumes from where it was; if it has failed, it
+        is retried.
+
+        Limits that `budget` does not name stay; None in a mapping means no limit. The step records
+        who changed it (`by`). What the program saw before stays as it was.
         """
         check_seconds_arg("wait", wait)
+        change = parse_budget_change_arg(budget)
         session_id = await resolve_session_id(self.store, session)
-        status = await self.engine.retry(session_id, parse_by_arg(by))
+        status = await self.engine.set_budget(session_id, change, parse_by_arg(by))
+        return await self._after(session_id, status, wait)
+
+    async def retry(
+        self,
+        session: SessionRef,
+        *,
+        budget: Budget | Mapping[str, int | None] | None = None,
+        by: Mapping[str, JSON] | None = None,
+        wait: float | None = None,
+    ) -> Status:
+        """Resume a failed session from its last answer, with the current code. The step records who
+        retried (`by`). `budget` changes limits, as `set_budget` does.
+        """
+        check_seconds_arg("wait", wait)
+        change = None if budget is None else parse_budget_change_arg(budget)
+        session_id = await resolve_session_id(self.store, session)
+        status = await self.engine.retry(session_id, parse_by_arg(by), change)
         return await self._after(session_id, status, wait)
 
     async def fork(
@@ -806,6 +833,7 @@ class Runtime:
         query_id: str | None = None,
         key: str | None = None,
         title: str = "",
+        budget: Budget | Mapping[str, int | None] | None = None,
         by: Mapping[str, JSON] | None = None,
         wait: float | None = None,
         again: bool = False,
@@ -814,9 +842,11 @@ class Runtime:
         who forked (`by`).
 
         With `answer`, the new session resumes with this answer instead of the one at that step. The
-        `key` of a deleted session raises `KeyDeleted`; with `again`, it is used anyway.
+        new session has the budget of this one, with the changes of `budget`; the shared steps count
+        in it. The `key` of a deleted session raises `KeyDeleted`; with `again`, it is used anyway.
         """
         check_seconds_arg("wait", wait)
+        change = None if budget is None else parse_budget_change_arg(budget)
         session_id = await resolve_session_id(self.store, session)
         origin = (await self.store.load(session_id, since=-1)).birth
         now = self.clock.now()
@@ -834,7 +864,7 @@ class Runtime:
         if birth.key is not None and not again:
             await self.engine.refuse_deleted(birth.key)
         given = None if answer is UNSET else GivenAnswer(query_id, answer)
-        status = await self.engine.fork(session_id, birth, at, given)
+        status = await self.engine.fork(session_id, birth, at, given, change)
         return await self._after(birth.id, status, wait)
 
     async def delete(self, session: SessionRef, *, by: Mapping[str, JSON] | None = None) -> int:

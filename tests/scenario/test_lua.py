@@ -219,6 +219,37 @@ async def test_a_budget_is_the_same_after_a_restart(place, given):
         assert status.result == [2, "budget_exceeded: max_llm_calls (2) reached: 2 used"]
 
 
+@pytest.mark.parametrize("given", ["session", "ctx", "none"])
+async def test_a_budget_may_be_raised(place, given):
+    """Also where the ctx set it, and where nothing did; replay counts as before."""
+    asks = place.put(
+        "asks",
+        """return {run = function(c)
+             local said = {}
+             for n = 1, 4 do said[n] = alc.llm(n .. '?') end
+             return {said, alc.budget_remaining()}
+           end}""",
+    )
+    limits = {"max_llm_calls": 2, "max_tokens": 900}
+    async with house(place) as runtime:
+        status = await runtime.start(
+            asks(budget=limits) if given == "ctx" else asks(),
+            budget=limits if given == "session" else None,
+        )
+        session = status.session_id
+        status = await runtime.answer(session, "x")
+        if given == "none":
+            await runtime.set_budget(session, limits)
+        status = await runtime.answer(session, "x")
+        assert "max_llm_calls (2) reached: 2 used" in status.outcome.error
+        status = await runtime.set_budget(session, {"max_llm_calls": 4})
+        status = await runtime.answer(session, "x")
+    async with house(place) as runtime:
+        said, left = (await runtime.answer(session, "x")).result
+        assert said == ["x", "x", "x", "x"]
+        assert (left["llm_calls"], left["tokens"] < 900) == (0, True)
+
+
 async def test_what_it_says_is_in_the_status(place):
     says = place.put(
         "says",

@@ -22,7 +22,7 @@ from everhold.core.session import Birth
 from everhold.core.status import Status
 from everhold.core.turn import EventOutcome, HandoverOutcome
 from everhold.engine.accept import Signal
-from everhold.engine.arguments import check_seconds_arg
+from everhold.engine.arguments import check_seconds_arg, parse_budget_arg
 from everhold.engine.engine import Engine
 from everhold.engine.journal_reader import index_queries
 from everhold.engine.session_lookup import resolve_session_id
@@ -90,6 +90,9 @@ class Conversations:
                 if record.birth.args.get("task") is not None:
                     raise
                 known = self._adopt(agent, id, record.birth, given)
+        budget = parse_budget_arg(birth.get("budget"))
+        if budget is not None:
+            await self._engine.raise_budget(known, budget)
         # the session may have waited for a process that has the agent
         self._engine.sessions.send(known)
         if "options" in given:

@@ -22,12 +22,14 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
+from everhold.core.budget import Budget, BudgetChange
 from everhold.core.codec import JSON, loads, to_plain
 from everhold.core.intake import IntakeItem
 from everhold.core.journal import Delivery, DeliveryNotes
 from everhold.core.metrics import Metrics
 from everhold.core.query import Query, QueryAnswer
 from everhold.core.session import ENDED, Birth, SessionId, SessionState
+from everhold.engine.accept import BUDGET_LETTER
 from everhold.errors import BadExport, BadValue
 from everhold.ports.store import Letter
 
@@ -406,6 +408,7 @@ def _find_letter_flaw(letter: Letter) -> str:
         "cancel": str,
         "start": None,
         "wake": _Wake,
+        BUDGET_LETTER: _NewBudget,
     }.get(letter.kind, QueryAnswer)
     try:
         msgspec.convert(letter.body, shape)
@@ -417,6 +420,14 @@ def _find_letter_flaw(letter: Letter) -> str:
 class _Signal(msgspec.Struct):
     name: str
     value: JSON
+
+
+class _NewBudget(msgspec.Struct):
+    limits: BudgetChange
+    by: JSON
+
+    def __post_init__(self) -> None:
+        msgspec.convert(self.limits, Budget)  # raises if they are not limits
 
 
 class _Wake(msgspec.Struct):

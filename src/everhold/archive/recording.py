@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from everhold.core.budget import Budget
 from everhold.core.codec import JSON
 from everhold.core.journal import (
     AskedQuery,
@@ -29,6 +30,7 @@ from everhold.core.query import Query, QueryAnswer
 from everhold.core.session import Birth, Head, SessionState
 from everhold.core.status import Outcome, Raised, Returned
 from everhold.engine.journal_reader import index_queries
+from everhold.engine.live_session import count_delivered_answers
 from everhold.engine.replay import replay_session
 from everhold.engine.step import MAX_RESTARTS
 from everhold.errors import BadExport, Diverged, Spinning
@@ -213,6 +215,8 @@ def _format_delivery(delivery: Delivery) -> Iterator[str]:
         yield "  timers fire"
     if notes is not None and notes.cancel is not None:
         yield f"  cancelled: {notes.cancel}"
+    if notes is not None and notes.budget is not None:
+        yield from _format_value("  budget: ", notes.budget.json())
 
 
 def _format_reply(
@@ -272,7 +276,8 @@ class _Rerecorder:
     def __init__(self, recording: Recording, host: ProgramHost) -> None:
         self._steps = list(pair_replies(recording.deliveries))
         self._queries = index_queries(recording.deliveries)
-        self._execution = host.begin(recording.birth, Metrics())
+        self._meter = Metrics()  # for a budget
+        self._execution = host.begin(recording.birth, self._meter)
         self._opened: dict[int, AskedQuery] = {}
         self._left: list[QueryAnswer] = []
         self._done: list[Delivery] = []
@@ -284,24 +289,29 @@ class _Rerecorder:
         try:
             for step in self._steps:
                 self._left += step.given.answers
-                self._deliver(step.given.at, step.given.notes or DeliveryNotes())
+                self._deliver(step.given.at, step.given.notes or DeliveryNotes(), step.budget)
             while self._deliver(self._steps[-1].given.at, DeliveryNotes()):
                 pass
             return self._done
         finally:
             self._execution.drop()
 
-    def _deliver(self, at: float, notes: DeliveryNotes) -> bool:
+    def _deliver(self, at: float, notes: DeliveryNotes, budget: Budget | None = None) -> bool:
         """Deliver the answers that match now. Returns False if there was nothing to deliver."""
         answers = self._fitting()
         fired = notes.fired
         cancel = notes.cancel
-        if self._ended or not (self._unbegun or answers or fired or cancel is not None):
+        if self._ended or not (
+            self._unbegun or answers or fired or cancel is not None or budget is not None
+        ):
             return False
         n = len(self._done)
         self._unbegun = False
+        count_delivered_answers(self._meter, self._opened, answers, fired=fired)
+        self._meter.budget = budget or self._meter.budget
         with self._execution.entered():
-            reply: ProgramReply = self._execution.advance(n, at, answers, fired, cancel)
+            reply: ProgramReply = self._execution.advance(n, at, answers, fired, cancel, budget)
+        self._meter.paused(reply.asked)
         noted = reply.notes or DeliveryNotes()
         said = DeliveryNotes(
             fired=fired,
@@ -310,6 +320,7 @@ class _Rerecorder:
             versions=noted.versions,
             outcome=reply.outcome,
             restart=noted.restart,
+            budget=budget,
         )
         delivery = _strip_delivery(
             Delivery(n, at, answers, [] if reply.outcome is not None else reply.asked, said)
@@ -322,7 +333,8 @@ class _Rerecorder:
             if self._restarts > MAX_RESTARTS:
                 raise Spinning(f"{MAX_RESTARTS} restarts")
             restartable = cast(RestartableExecution, self._execution)
-            self._execution = restartable.again(noted.restart, Metrics())
+            self._meter = noted.restart.metrics.copy()
+            self._execution = restartable.again(noted.restart, self._meter)
             self._unbegun = True
         return True
 

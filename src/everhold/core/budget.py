@@ -4,6 +4,8 @@ Rules
   1. Limits are checked in this order: calls, time, tokens. The error names the first one reached.
   2. A batch cannot overshoot: a batch with more calls than are left is refused as a whole.
   3. A limit that is not set never refuses. Time includes the wait for answers.
+  4. A budget may change while its session lives. The change is a part of a delivery, so replay sees
+     it at the same moment.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from typing import Annotated
 
 import msgspec
 
-from everhold.core.codec import JSON
 from everhold.core.schema import fits_type
 from everhold.errors import BadSetting, BudgetExceeded
 
 #: A limit: it must fit into 64 bits, like every stored integer.
 Limit = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _LIMITS = ("max_llm_calls", "max_elapsed_ms", "max_tokens")
+#: Limits to change, by name; None means no limit.
+BudgetChange = dict[str, int | None]
 
 
 class Budget(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -43,6 +46,19 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         found = {name: given[name] for name in _LIMITS if fits_type(given.get(name), Limit)}
         return cls(**found) if found else None
 
+    def changed(self, limits: BudgetChange) -> Budget:
+        """This budget with other limits; those that are not named stay."""
+        return msgspec.structs.replace(self, **limits)
+
+    def find_raises(self, wanted: Budget) -> BudgetChange:
+        """The limits of `wanted` that are larger than those of this budget."""
+        found: BudgetChange = {}
+        for name, limit in wanted.json().items():
+            present = getattr(self, name)
+            if present is not None and limit > present:
+                found[name] = limit
+        return found
+
     def check(self, asking: int, *, llm_calls: int, elapsed_ms: int, tokens: int) -> None:
         """Raises `BudgetExceeded` if `asking` more llm queries would exceed a limit."""
         most = self.max_llm_calls
@@ -64,7 +80,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             "tokens": _left(self.max_tokens, tokens),
         }
 
-    def json(self) -> dict[str, JSON]:
+    def json(self) -> dict[str, int]:
         """The limits that are set."""
         return {name: limit for name in _LIMITS if (limit := getattr(self, name)) is not None}
 

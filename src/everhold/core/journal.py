@@ -9,7 +9,9 @@ Rules
   3. A `retry` delivery delivers nothing: its reply replaces the failure before it.
   4. Queries made in the same step in which the program ended were never sent, and are not
      recorded.
-  5. A `restart` begins the program again: replay starts after the last restart and needs no earlier
+  5. A new budget holds from the delivery that has it. A `retry` has the budget with which the
+     replaced delivery is repeated.
+  6. A `restart` begins the program again: replay starts after the last restart and needs no earlier
      delivery.
 """
 
@@ -22,6 +24,7 @@ from zlib import crc32
 
 import msgspec
 
+from everhold.core.budget import Budget
 from everhold.core.codec import JSON, is_same_json
 from everhold.core.graph import Node
 from everhold.core.metrics import Metrics
@@ -59,7 +62,8 @@ class DeliveryNotes(msgspec.Struct, omit_defaults=True, kw_only=True):
     settled: SettledTurn | None = None  # the turn that ended here
     facts: dict[str, JSON] = {}  # facts that hold from here on: see `AgentContext`
     restart: Restart | None = None  # the program begins again with the next delivery
-    by: dict[str, JSON] | None = None  # who cancelled or retried
+    by: dict[str, JSON] | None = None  # who cancelled, retried or changed the budget
+    budget: Budget | None = None  # the limits from here on, if they changed
 
 
 _RESTARTS: Final = "a restart"
@@ -173,6 +177,11 @@ def get_restart(delivery: Delivery) -> Restart | None:
     return None if delivery.notes is None else delivery.notes.restart
 
 
+def get_new_budget(delivery: Delivery) -> Budget | None:
+    """The budget that changed with this delivery, if it did."""
+    return None if delivery.notes is None else delivery.notes.budget
+
+
 def split_at_last_restart(deliveries: list[Delivery]) -> tuple[Delivery | None, list[Delivery]]:
     """The delivery of the last restart, if there was one, and the deliveries after it."""
     for after, delivery in enumerate(reversed(deliveries)):
@@ -187,6 +196,11 @@ class ExpectedReply(msgspec.Struct):
 
     given: Delivery
     reply: Delivery
+
+    @property
+    def budget(self) -> Budget | None:
+        """The budget that the program gets with the delivery, if it changed."""
+        return get_new_budget(self.reply)
 
 
 def pair_replies(deliveries: list[Delivery]) -> Iterator[ExpectedReply]:

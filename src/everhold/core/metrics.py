@@ -55,6 +55,8 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
     # open queries that could not be answered, and why: see `Head.block`
     blocked: dict[int, Blocked] | None = None
     progress: Progress | None = None  # what the program reported last
+    # the limits of the session, if they were changed after its birth
+    budget: Budget | None = None
 
     def paused(self, queries: Iterable[Query]) -> None:
         """Counts the queries that the program made."""

@@ -170,3 +170,8 @@ class Head(msgspec.Struct):
     def first(self, wanted: int) -> int:
         """The first delivery to read for the open queries (-1), or for a replay (-2)."""
         return self.open_from if wanted == -1 else self.metrics.begun
+
+
+def get_budget(birth: Birth, metrics: Metrics) -> Budget | None:
+    """The limits that hold for a session now; None if it has none."""
+    return birth.budget if metrics.budget is None else metrics.budget

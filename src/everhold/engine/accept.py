@@ -8,15 +8,18 @@ Rules
      one is a conflict.
   2. A signal names no query. Every acknowledged signal is received, even if two have equal values.
   3. A signal or an input with a key is accepted once. Its tombstone is part of the same commit.
-  4. Every acceptance ends with a request to move the session.
+  4. A change of the budget is stored as it was given; it is applied when it is delivered.
+  5. Every acceptance ends with a request to move the session.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
+from everhold.core.budget import BudgetChange
 from everhold.core.codec import JSON, dumps, is_same_json, to_plain
 from everhold.core.intake import Intake, IntakeItem, ItemKind, Receipt
 from everhold.core.journal import AskedQuery, Delivery, find_open_queries
@@ -36,6 +39,9 @@ from everhold.engine.session_cache import SessionCache
 from everhold.errors import InputConflict, Overtaken, SessionEnded
 from everhold.ports.program import Clock
 from everhold.ports.store import FROM_OPEN, Change, Letter, SessionRecord
+
+#: The kind of a letter that changes the budget of its session.
+BUDGET_LETTER: Final = "budget"
 
 
 class Signal(msgspec.Struct, frozen=True):
@@ -156,6 +162,19 @@ class Acceptance:
             state = record.head.state if receiver is None else SessionState.RUNNING
             if await self._keep(record, [letter], state, intake=make_tombstone_marker(signal)):
                 return True
+
+    async def budget(
+        self, session_id: str, change: BudgetChange, by: dict[str, JSON] | None
+    ) -> None:
+        """Record a change of the budget for later delivery."""
+        while True:
+            record = await self._store.load(session_id, since=FROM_OPEN)
+            if record.head.ended:
+                raise SessionEnded(session_id, record.head.state, "given a budget")
+            at = max(self._clock.now(), record.head.updated_at)
+            letter = Letter(BUDGET_LETTER, {"limits": change, "by": by}, at)
+            if await self._keep(record, [letter], SessionState.RUNNING):
+                return
 
     async def was_sent(self, session_id: str, signal: Signal) -> bool:
         """Whether a signal with this key was sent before. Raises `InputConflict` if its content

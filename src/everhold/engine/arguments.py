@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from everhold.core.budget import Budget
+from everhold.core.budget import Budget, BudgetChange
 from everhold.core.codec import JSON, to_plain
 from everhold.core.query import Kind, Usage
 from everhold.core.schema import NonNegativeInt, Seconds, describe_misfit, fits_type
@@ -63,13 +63,24 @@ def make_given_answer(query_id: str, value: Any) -> GivenAnswer:
     return GivenAnswer(query_id, value)
 
 
-def parse_budget_arg(given: Budget | Mapping[str, int] | None) -> Budget | None:
+def parse_budget_arg(given: Budget | Mapping[str, int | None] | None) -> Budget | None:
     if given is None or isinstance(given, Budget):
         return given
     try:
         return Budget(**given)
     except TypeError as error:
         raise BadSetting("budget", str(error)) from None
+
+
+def parse_budget_change_arg(given: Budget | Mapping[str, int | None]) -> BudgetChange:
+    """The limits that a budget names; None in a mapping means no limit."""
+    budget = parse_budget_arg(given)  # raises for unknown names and wrong limits
+    change: BudgetChange = {}
+    if budget is not None:
+        change = {**budget.json()} if isinstance(given, Budget) else {**given}
+    if not change:
+        raise BadSetting("budget", f"name a limit: {', '.join(Budget.__struct_fields__)}")
+    return change
 
 
 def check_session_key(given: str | None) -> str | None:

@@ -1,4 +1,5 @@
-"""The verbs of sessions, for every front: start, answer, signal, cancel, retry, fork, delete.
+"""The verbs of sessions, for every front: start, answer, signal, cancel, set_budget, retry, fork,
+delete.
 
 A verb finds the session in memory or rebuilds it, makes one step, and returns the new status. If
 this process does not have the program, the verb stores the input (`accept`). A process that has the
@@ -18,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from everhold.core.budget import Budget, BudgetChange
 from everhold.core.codec import JSON, is_same_json, to_plain
 from everhold.core.intake import (
     INPUT,
@@ -27,7 +29,7 @@ from everhold.core.intake import (
     Receipt,
     require_input_fits,
 )
-from everhold.core.journal import AskedQuery, Delivery, find_open_queries
+from everhold.core.journal import AskedQuery, Delivery, find_open_queries, get_new_budget
 from everhold.core.lease import TTL, LeaseTimings
 from everhold.core.metrics import Metrics
 from everhold.core.observer import Observer, Observers
@@ -41,10 +43,16 @@ from everhold.core.session import (
     SessionId,
     SessionState,
     apply_event,
+    get_budget,
 )
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Running, Status, Stopped
 from everhold.engine import session_view
-from everhold.engine.accept import Acceptance, Signal, make_tombstone_marker
+from everhold.engine.accept import (
+    BUDGET_LETTER,
+    Acceptance,
+    Signal,
+    make_tombstone_marker,
+)
 from everhold.engine.answer_check import (
     AnswerCheck,
     GivenAnswer,
@@ -61,7 +69,12 @@ from everhold.engine.effects import (
 )
 from everhold.engine.journal_reader import find_last_handed
 from everhold.engine.leases import Leases
-from everhold.engine.live_session import LiveSession, NoExecution, rebuild_session
+from everhold.engine.live_session import (
+    LiveSession,
+    NoExecution,
+    change_budget,
+    rebuild_session,
+)
 from everhold.engine.liveness import Presence, get_machine_id, make_lease_owner
 from everhold.engine.move import PROGRAM_ABSENT_ERRORS, SessionMoves
 from everhold.engine.reconcile import Reconciler
@@ -74,6 +87,7 @@ from everhold.engine.unknown_effects import apply_rerun_decision
 from everhold.errors import (
     BadStep,
     EverholdError,
+    IllegalMove,
     KeyConflict,
     KeyDeleted,
     NoOpenQuery,
@@ -605,13 +619,64 @@ class Engine:
                 continue
             return make_finished_status(await self.store.load(session_id))
 
+    # ---- budget
+
+    async def set_budget(
+        self, session_id: str, change: BudgetChange, by: dict[str, JSON] | None = None
+    ) -> Status:
+        """Change limits of a session's budget. A failed session is retried with them."""
+        return await self.shielded.run(self._set_budget(session_id, change, by))
+
+    async def _set_budget(
+        self, session_id: str, change: BudgetChange, by: dict[str, JSON] | None
+    ) -> Status:
+        async def act(live: LiveSession) -> Status:
+            budget = change_budget(live, change)
+            if budget is None:
+                return self._standing(live)
+            return self._after(live, await self.sessions.step(live, [], budget=budget, by=by))
+
+        while True:
+            try:
+                return await self._moving(session_id, act)
+            except _Ended as ended:
+                state = ended.record.head.state
+            except PROGRAM_ABSENT_ERRORS:
+                await self.acceptance.budget(session_id, change, by)
+                return await self.status(session_id)
+            if state is not SessionState.FAILED:
+                raise SessionEnded(session_id, state, "given a budget")
+            try:
+                return await self._retry(session_id, by, change)
+            except IllegalMove:  # it was retried just now
+                pass
+
+    async def raise_budget(self, session_id: str, wanted: Budget) -> None:
+        """Raise the limits of a session that are smaller than `wanted`; nothing if it has ended
+        well. A failed session is retried.
+        """
+        record = await self.store.load(session_id, since=FROM_OPEN)
+        present = get_budget(record.birth, record.head.metrics)
+        change = {} if present is None else present.find_raises(wanted)
+        if change and record.head.state not in (SessionState.COMPLETED, SessionState.CANCELLED):
+            await self.set_budget(session_id, change)
+
     # ---- retry, fork, delete
 
-    async def retry(self, session_id: str, by: dict[str, JSON] | None = None) -> Status:
-        """Resume a failed session from its last delivery, with the current code."""
-        return await self.shielded.run(self._retry(session_id, by))
+    async def retry(
+        self,
+        session_id: str,
+        by: dict[str, JSON] | None = None,
+        budget: BudgetChange | None = None,
+    ) -> Status:
+        """Resume a failed session from its last delivery, with the current code, and with these
+        changes of its budget.
+        """
+        return await self.shielded.run(self._retry(session_id, by, budget))
 
-    async def _retry(self, session_id: str, by: dict[str, JSON] | None) -> Status:
+    async def _retry(
+        self, session_id: str, by: dict[str, JSON] | None, change: BudgetChange | None
+    ) -> Status:
         async def attempt() -> Status:
             record = await self.store.load(session_id, since=FROM_RESTART)
             apply_event(record.head.state, SessionEvent.RETRIED)
@@ -620,9 +685,17 @@ class Engine:
                 record.birth, record.head, record.deliveries[:last], record.letters, []
             )
             live = await rebuild_session(before, self.sessions.host, recount=True)
+            letters = [letter for letter in record.letters if letter.kind == BUDGET_LETTER]
+            changes = [*(letter.body["limits"] for letter in letters), change or {}]
+            budget = get_new_budget(record.deliveries[-1])
             async with live.lock:
                 said = await self.sessions.retry(
-                    live, record.deliveries[last], await self._ended_children(live), by
+                    live,
+                    record.deliveries[last],
+                    await self._ended_children(live),
+                    by=by,
+                    budget=change_budget(live, *changes, since=budget) or budget,
+                    read=[letter.id for letter in letters],
                 )
                 if said.outcome is None:
                     self.sessions.keep(live)
@@ -646,10 +719,15 @@ class Engine:
         return [end for end in ends if end is not None]
 
     async def fork(
-        self, session_id: str, birth: Birth, at: int | None, given: GivenAnswer | None
+        self,
+        session_id: str,
+        birth: Birth,
+        at: int | None,
+        given: GivenAnswer | None,
+        budget: BudgetChange | None = None,
     ) -> Status:
         """Create a session that shares this journal up to step `at`. `given` replaces the answer of
-        that step.
+        that step, and `budget` changes limits from there on.
         """
         record = await self.store.load(session_id)
         deliveries = record.deliveries
@@ -688,11 +766,15 @@ class Engine:
         self.policy.ask(birth)
         shared = deliveries[: cut + 1]
         return await self.shielded.run(
-            self.sessions.insisting(lambda: self._branch(birth, shared, given))
+            self.sessions.insisting(lambda: self._branch(birth, shared, given, budget or {}))
         )
 
     async def _branch(
-        self, birth: Birth, shared: list[Delivery], given: GivenAnswer | None
+        self,
+        birth: Birth,
+        shared: list[Delivery],
+        given: GivenAnswer | None,
+        change: BudgetChange,
     ) -> Status:
         head = Head(
             0,
@@ -709,7 +791,7 @@ class Engine:
         )
         answers = [] if given is None else [_instead(live, given)]
         async with live.lock:
-            said = await self.sessions.branch(live, shared, answers)
+            said = await self.sessions.branch(live, shared, answers, change_budget(live, change))
             if said.outcome is None:
                 self.sessions.keep(live)
             return self._after(live, said)

@@ -28,6 +28,7 @@ from everhold.core.query import (
 )
 from everhold.core.session import OUTSIDE, WORKERS, SessionState
 from everhold.core.status import LATEST, Raised, Returned, Stopped
+from everhold.engine.accept import BUDGET_LETTER
 from everhold.engine.children import child_id
 from everhold.engine.intake_messages import is_for_running_turn
 from everhold.engine.journal_reader import find_last_handed, read_outcome
@@ -180,6 +181,9 @@ class _Explainer:
         if kept:
             wait = "answer waits" if len(kept) == 1 else "answers wait"
             self.because.append(f"{len(kept)} accepted {wait} for a process that has its program.")
+            self.moves.append(_ANY_PROCESS)
+        if any(letter.kind == BUDGET_LETTER for letter in record.letters):
+            self.because.append("A new budget waits for a process that has its program.")
             self.moves.append(_ANY_PROCESS)
         for name in dict.fromkeys(
             letter.body["name"] for letter in record.letters if letter.kind == "signal"

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from everhold.core.budget import Budget, BudgetChange
 from everhold.core.codec import JSON, to_plain
 from everhold.core.journal import (
     AskedQuery,
@@ -39,10 +40,11 @@ from everhold.core.query import (
     QueryAnswer,
     is_noticed,
 )
-from everhold.core.session import WORKERS, Birth, Head, SessionId
+from everhold.core.session import WORKERS, Birth, Head, SessionId, get_budget
 from everhold.core.usage import TokenCost
 from everhold.engine.intake_messages import apply_keep_to_input
 from everhold.ports.program import (
+    AdvanceArgs,
     Execution,
     OutOfProcessExecution,
     ProgramHost,
@@ -240,7 +242,7 @@ async def rebuild_session(
     Usage is read from the head. It is counted again if only a part of the session is rebuilt, or if
     the session has a budget.
     """
-    counting = recount or record.birth.budget is not None
+    counting = recount or get_budget(record.birth, record.head.metrics) is not None
     meter = Metrics() if counting else record.head.metrics
     restarted, deliveries = split_at_last_restart(record.deliveries)
     if restarted is not None and counting:
@@ -318,7 +320,7 @@ class _Replay:
                 execution.recorded_versions = {} if notes is None else notes.versions
                 execution.recorded = recorded
                 self._count(expected)
-                self._take(expected, execution.advance(*make_advance_args(expected.given)))
+                self._take(expected, execution.advance(*make_advance_args(expected)))
             execution.replaying = place < len(deliveries)
         return place
 
@@ -353,9 +355,7 @@ class _Replay:
     async def there(self, deliveries: list[Delivery]) -> None:
         execution = cast(OutOfProcessExecution, self._live.execution)
         steps = list(pair_replies(deliveries))
-        replies = await execution.replay_there(
-            [make_advance_args(expected.given) for expected in steps]
-        )
+        replies = await execution.replay_there([make_advance_args(expected) for expected in steps])
         for expected, reply in zip(
             steps, replies, strict=False
         ):  # a program that ended early gave fewer replies
@@ -368,6 +368,7 @@ class _Replay:
             notes = expected.reply.notes
             if notes is not None and notes.progress is not None:
                 self._meter.progress = notes.progress.shorten()
+            self._meter.budget = expected.budget or self._meter.budget
 
     def _take(self, expected: ExpectedReply, reply: ProgramReply) -> None:
         live = self._live
@@ -388,22 +389,43 @@ class _Replay:
             live.fold(recorded)
 
 
-def make_advance_args(given: Delivery) -> tuple[int, float, list[QueryAnswer], bool, str | None]:
-    """The arguments of `Execution.advance` for a delivery."""
+def change_budget(
+    live: LiveSession, *changes: BudgetChange, since: Budget | None = None
+) -> Budget | None:
+    """The session's budget after these changes; None if it stays the same.
+
+    `since` is a newer budget than that of the session in memory.
+    """
+    before = since or live.execution.budget
+    budget = before or Budget()
+    for change in changes:
+        budget = budget.changed(change)
+    return None if budget == (before or Budget()) else budget
+
+
+def make_advance_args(expected: ExpectedReply) -> AdvanceArgs:
+    """The arguments of `Execution.advance` for a recorded delivery."""
+    given = expected.given
     notes = given.notes
     if notes is None:
-        return given.n, given.at, given.answers, False, None
-    return given.n, given.at, given.answers, notes.fired, notes.cancel
+        return given.n, given.at, given.answers, False, None, expected.budget
+    return given.n, given.at, given.answers, notes.fired, notes.cancel, expected.budget
 
 
 async def advance_execution(
-    execution: Any, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+    execution: Any,
+    n: int,
+    at: float,
+    answers: list[QueryAnswer],
+    fired: bool,
+    cancel: str | None,
+    budget: Budget | None = None,
 ) -> ProgramReply:
     """Deliver to an execution in this process or in another one."""
     if execution.remote:
-        return await execution.advance_there(n, at, answers, fired, cancel)  # type: ignore[no-any-return]
+        return await execution.advance_there(n, at, answers, fired, cancel, budget)  # type: ignore[no-any-return]
     with execution.entered():
-        return execution.advance(n, at, answers, fired, cancel)  # type: ignore[no-any-return]
+        return execution.advance(n, at, answers, fired, cancel, budget)  # type: ignore[no-any-return]
 
 
 def count_delivered_answers(

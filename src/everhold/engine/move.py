@@ -38,6 +38,7 @@ from everhold.core.query import Kind, QueryAnswer
 from everhold.core.session import Head, SessionId
 from everhold.core.status import Raised
 from everhold.engine import children
+from everhold.engine.accept import BUDGET_LETTER
 from everhold.engine.effects import STORE_AWAY_ERRORS, EffectDispatcher
 from everhold.engine.intake_messages import (
     count_joined_inputs,
@@ -46,7 +47,7 @@ from everhold.engine.intake_messages import (
     plan_intake_messages,
 )
 from everhold.engine.leases import Leases
-from everhold.engine.live_session import LiveSession, NoExecution
+from everhold.engine.live_session import LiveSession, NoExecution, change_budget
 from everhold.engine.liveness import Presence
 from everhold.engine.serving import Serving
 from everhold.engine.session_cache import SessionCache
@@ -221,6 +222,10 @@ class SessionMoves:
                     return
                 answers = live.kept([answer]) if answer.q in live.opened else []
                 await self._sessions.step(live, answers, read=[letter.id])
+            elif letter.kind == BUDGET_LETTER:
+                budget = change_budget(live, letter.body["limits"])
+                by = None if budget is None else letter.body["by"]
+                await self._sessions.step(live, [], read=[letter.id], budget=budget, by=by)
             else:
                 await children.deliver_signal_letter(self._sessions, live, letter)
         await children.pause_if_idle(self._sessions, live)

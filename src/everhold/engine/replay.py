@@ -63,10 +63,11 @@ def replay_session(
             execution.replaying = True
             given = expected.given
             recorded = expected.reply
-            handing = make_advance_args(given)
+            handing = make_advance_args(expected)
             execution.recorded_versions = {} if recorded.notes is None else recorded.notes.versions
             execution.recorded = recorded
             count_replayed_answers(meter, opened, expected)
+            meter.budget = expected.budget or meter.budget
             with execution.entered():
                 reply = execution.advance(*handing)
             changed = compare_reply(expected, reply, known, strict=False)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+from everhold.core.budget import Budget
 from everhold.core.codec import JSON
 from everhold.core.journal import Delivery
 from everhold.core.observer import Observers
@@ -284,18 +285,22 @@ class SessionCache:
         live: LiveSession,
         failed: Delivery,
         ends: list[QueryAnswer],
-        by: dict[str, JSON] | None = None,
+        **more: Any,
     ) -> StepResult:
         """Repeat the last delivery of a failed session. The session's lock is held."""
-        said = await self.stepper.retry(live, failed, ends, by)
+        said = await self.stepper.retry(live, failed, ends, **more)
         self._follow_up_rebuilt(live, said)
         return said
 
     async def branch(
-        self, live: LiveSession, shared: list[Delivery], answers: list[QueryAnswer]
+        self,
+        live: LiveSession,
+        shared: list[Delivery],
+        answers: list[QueryAnswer],
+        budget: Budget | None,
     ) -> StepResult:
         """Make the first commit of a fork. The session's lock is held."""
-        said = await self.stepper.branch(live, shared, answers)
+        said = await self.stepper.branch(live, shared, answers, budget)
         self._follow_up_rebuilt(live, said)
         return said
 

@@ -14,13 +14,14 @@ from typing import Any
 
 import msgspec
 
+from everhold.core.budget import Budget
 from everhold.core.codec import JSON
 from everhold.core.conversation import Conversation
 from everhold.core.graph import ModelView, to_blocks
 from everhold.core.journal import AskedQuery, Delivery, find_open_queries
 from everhold.core.progress import LogEntry, LogRing, Progress
 from everhold.core.query import MODEL_KINDS, Kind, Query, QueryAnswer, QueryId
-from everhold.core.session import OUTSIDE, Birth, Head
+from everhold.core.session import OUTSIDE, Birth, Head, get_budget
 from everhold.core.status import HISTORY, Finished, OpenQuery, Outcome, SessionFacts, Stopped
 from everhold.core.usage import measure_answer, measure_query, price_exchange
 from everhold.engine.answer_check import list_answerable
@@ -159,7 +160,8 @@ class Step(msgspec.Struct, frozen=True):
     log: list[LogEntry]
     outcome: Outcome | None
     restart: dict[str, JSON] | None = None  # the arguments of a restart after it
-    by: dict[str, JSON] | None = None  # who cancelled or retried
+    by: dict[str, JSON] | None = None  # who cancelled, retried or changed the budget
+    budget: Budget | None = None  # the limits from here on, if they changed
 
 
 def make_view_step(step: JournalStep) -> Step:
@@ -177,6 +179,7 @@ def make_view_step(step: JournalStep) -> Step:
         notes.outcome,
         None if notes.restart is None else notes.restart.args,
         notes.by,
+        notes.budget,
     )
 
 
@@ -235,7 +238,7 @@ def collect_session_facts(record: SessionRecord, now: float, *, history: bool) -
         strategy=birth.program.rpartition(":")[2],
         logs=list(ring),
         progress=progress,
-        budget=birth.budget,
+        budget=get_budget(birth, record.head.metrics),
         history=_history(record.deliveries) if history else None,
     )
 
@@ -308,4 +311,4 @@ def make_finished_status(record: SessionRecord) -> Finished:
 
 def compute_session_stats(birth: Birth, head: Head, recorded: dict[str, JSON]) -> dict[str, JSON]:
     elapsed = max(0, int((head.updated_at - birth.created_at) * 1000))
-    return head.metrics.stats(elapsed, recorded, budget=birth.budget)
+    return head.metrics.stats(elapsed, recorded, budget=get_budget(birth, head.metrics))

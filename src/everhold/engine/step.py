@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from everhold.core.budget import Budget
 from everhold.core.codec import JSON
 from everhold.core.intake import Intake
 from everhold.core.journal import (
@@ -136,6 +137,7 @@ class Stepper:
         birth: Birth | None = None,
         intake: Callable[[Intake], object] | None = None,
         by: dict[str, JSON] | None = None,
+        budget: Budget | None = None,
     ) -> StepResult:
         """Deliver `answers` and the rest, commit, and update the session in memory."""
         current = StepInProgress(
@@ -144,10 +146,10 @@ class Stepper:
         if cancel is not None:
             current.letters = await children.make_cancel_letters(self._store, live.id, current.at)
         try:
-            quick = await self._hand_over(live, current, answers, fired, cancel)
+            quick = await self._hand_over(live, current, answers, fired, cancel, budget)
             if by is not None:
                 notes = current.deliveries[0].notes
-                assert notes is not None  # only a cancel has `by`
+                assert notes is not None  # only a cancel and a new budget have `by`
                 notes.by = by
             if quick:
                 await self._go_on(live, current, quick)
@@ -164,17 +166,22 @@ class Stepper:
         answers: list[QueryAnswer],
         fired: bool = False,
         cancel: str | None = None,
+        budget: Budget | None = None,
     ) -> list[Query]:
         """Make one delivery. Returns the new queries that the store may answer."""
+        if budget is not None:
+            live.head.metrics.budget = budget
         current.said.answered += count_delivered_answers(
             live.head.metrics, live.opened, answers, fired=fired
         )
         n = live.head.n + len(current.deliveries) + 1
-        reply = await advance_execution(live.execution, n, current.at, answers, fired, cancel)
+        reply = await advance_execution(
+            live.execution, n, current.at, answers, fired, cancel, budget
+        )
         return self._take(
             live,
             current,
-            Delivery(n, current.at, answers, reply.asked, _notes(reply, fired, cancel)),
+            Delivery(n, current.at, answers, reply.asked, _notes(reply, fired, cancel, budget)),
             reply,
         )
 
@@ -371,6 +378,8 @@ class Stepper:
         failed: Delivery,
         ends: list[QueryAnswer],
         by: dict[str, JSON] | None = None,
+        budget: Budget | None = None,
+        read: list[int] | None = None,
     ) -> StepResult:
         """Repeat the delivery that failed. The new reply is appended and replaces the failure.
 
@@ -378,10 +387,12 @@ class Stepper:
         """
         head = live.head
         notes = failed.notes or DeliveryNotes()
-        current = StepInProgress(self._now(head), [], None, StepResult([], [], None, []))
+        current = StepInProgress(self._now(head), read or [], None, StepResult([], [], None, []))
         count_delivered_answers(head.metrics, live.opened, failed.answers, fired=notes.fired)
+        if budget is not None:
+            head.metrics.budget = budget
         reply = await advance_execution(
-            live.execution, failed.n, failed.at, failed.answers, notes.fired, None
+            live.execution, failed.n, failed.at, failed.answers, notes.fired, None, budget
         )
         current.letters = _given_up(live, reply.withdrawn, current.at)
         live.fold(
@@ -396,7 +407,7 @@ class Stepper:
         again = [] if reply.outcome is not None else [entry.query for entry in live.opened.values()]
         reply.notes = reply.notes or DeliveryNotes()
         reply.withdrawn = []
-        delivery = Delivery(head.n + 1, current.at, [], again, _notes(reply, False, None))
+        delivery = Delivery(head.n + 1, current.at, [], again, _notes(reply, False, None, budget))
         assert delivery.notes is not None
         delivery.notes.retry = True
         delivery.notes.by = by
@@ -410,7 +421,11 @@ class Stepper:
         return await self._begin_again(live, current, ends)
 
     async def branch(
-        self, live: LiveSession, shared: list[Delivery], answers: list[QueryAnswer]
+        self,
+        live: LiveSession,
+        shared: list[Delivery],
+        answers: list[QueryAnswer],
+        budget: Budget | None = None,
     ) -> StepResult:
         """Make the first commit of a fork: it asks all open queries again, except the answered
         ones.
@@ -423,7 +438,7 @@ class Stepper:
         current.said.asked = [entry.query for entry in live.opened.values()]
         live.before = {query.q for query in current.said.asked if query.kind is Kind.CALL}
         return await self._begin_again(
-            live, current, answers, unbegun=get_restart(shared[-1]) is not None
+            live, current, answers, get_restart(shared[-1]) is not None, budget
         )
 
     async def _begin_again(
@@ -432,6 +447,7 @@ class Stepper:
         current: StepInProgress,
         answers: list[QueryAnswer],
         unbegun: bool = False,
+        budget: Budget | None = None,
     ) -> StepResult:
         live.noticed.clear()
         live.working.clear()
@@ -445,8 +461,8 @@ class Stepper:
         ]
         quick = [query for query in opened if query.kind in IN_STORE]
         try:
-            if answers or unbegun:
-                quick += await self._hand_over(live, current, answers)
+            if answers or unbegun or budget is not None:
+                quick += await self._hand_over(live, current, answers, budget=budget)
             await self._go_on(live, current, [query for query in quick if query.q in live.opened])
             await self._commit(live, current)
         except BaseException:
@@ -733,15 +749,24 @@ def _spinning(n: int) -> Raised:
     return Raised(f"Spinning: {Spinning(f'{MAX_RESTARTS} restarts')}", Spinning.code, "", n)
 
 
-def _notes(reply: ProgramReply, fired: bool, cancel: str | None) -> DeliveryNotes | None:
+def _notes(
+    reply: ProgramReply, fired: bool, cancel: str | None, budget: Budget | None = None
+) -> DeliveryNotes | None:
     """The notes of a delivery: everything beside answers and queries. None if there are none."""
     notes = reply.notes
     if notes is None:
-        if not fired and cancel is None and not reply.withdrawn and reply.outcome is None:
+        if (
+            not fired
+            and cancel is None
+            and budget is None
+            and not reply.withdrawn
+            and reply.outcome is None
+        ):
             return None
         notes = DeliveryNotes()
     notes.fired = fired
     notes.cancel = cancel
     notes.withdrawn = reply.withdrawn
     notes.outcome = reply.outcome
+    notes.budget = budget
     return notes

@@ -348,7 +348,7 @@ def program(
     return make if body is None else make(body)
 
 
-AdvanceArgs = tuple[int, float, list[QueryAnswer], bool, str | None]
+AdvanceArgs = tuple[int, float, list[QueryAnswer], bool, str | None, Budget | None]
 
 
 class Execution(Protocol):
@@ -394,10 +394,21 @@ class Execution(Protocol):
         """Enter the execution; `advance` MUST be called inside, and may be called many times."""
         ...
 
+    @property
+    def budget(self) -> Budget | None:
+        """What the session may spend; None: no limits."""
+        ...
+
     def advance(
-        self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+        self,
+        n: int,
+        at: float,
+        answers: list[QueryAnswer],
+        fired: bool,
+        cancel: str | None,
+        budget: Budget | None = None,
     ) -> ProgramReply:
-        """Deliver answers, and run to the next pause or the end."""
+        """Deliver answers, and run to the next pause or the end. A `budget` holds from now on."""
         ...
 
     def follow(
@@ -440,12 +451,17 @@ class OutOfProcessExecution(Execution, Protocol):
     """An execution in another process. Its verbs raise `Overtaken` when that process or its state
     is gone.
 
-    With a budget, the other process counts by itself, by the same rules; `meter` counts for this
-    process.
+    The other process counts by itself, by the same rules; `meter` counts for this process.
     """
 
     async def advance_there(
-        self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+        self,
+        n: int,
+        at: float,
+        answers: list[QueryAnswer],
+        fired: bool,
+        cancel: str | None,
+        budget: Budget | None = None,
     ) -> ProgramReply:
         """`advance`, without blocking."""
         ...

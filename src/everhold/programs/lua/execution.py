@@ -38,7 +38,7 @@ from everhold.core.query import (
     make_lua_namespace,
     make_own_namespace,
 )
-from everhold.core.session import Birth
+from everhold.core.session import Birth, get_budget
 from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.errors import AfterCancel, BudgetExceeded, Overtaken, Spinning, UnknownProgram
 from everhold.ports.program import SHAPE_CHECK, Call
@@ -118,14 +118,15 @@ class LuaExecution:
         self._ctx = program.ctx(birth.args)
         # the namespace of the program; each child has its own
         self._space = space or make_lua_namespace(get_namespace_name(self._ctx))
-        self._budget = birth.budget
+        self.budget = get_budget(birth, meter)
         checks = birth.variables.get(SHAPE_CHECK)
         self._shape_check = None if checks is None else checks.encode()
         # counts here, for a budget that only the ctx has
         self._own: Metrics | None = None
         if birth.budget is None and "budget" in self._ctx:
-            self._budget = Budget.read(self._ctx["budget"])
-            self._own = None if self._budget is None else Metrics()
+            own = Budget.read(self._ctx["budget"])
+            self._own = None if own is None else Metrics()
+            self.budget = self.budget or own
         self._at = birth.created_at
         self._since = 0.0  # CPU time when this advance began, if it is measured
         self._seed = ""
@@ -162,10 +163,18 @@ class LuaExecution:
         return []
 
     def advance(
-        self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+        self,
+        n: int,
+        at: float,
+        answers: list[QueryAnswer],
+        fired: bool,
+        cancel: str | None,
+        budget: Budget | None = None,
     ) -> ProgramReply:
         if self._dropped:
             raise Overtaken(self.birth.id, n)
+        if budget is not None:
+            self.budget = budget
         self.n = n
         self._at = at
         self._asked = []
@@ -176,7 +185,13 @@ class LuaExecution:
         only = self._only
         self._only = None
         try:
-            if only is not None and cancel is None and len(answers) == 1 and n < self._until:
+            if (
+                only is not None
+                and cancel is None
+                and budget is None
+                and len(answers) == 1
+                and n < self._until
+            ):
                 answer = answers[0]
                 if answer.q == only.q and answer.error is None:
                     strand = self._strands[0]
@@ -288,7 +303,7 @@ class LuaExecution:
             self.drop()
             return ProgramReply([], [], None, self._outcome, self._notes)
         if (
-            self._budget is None
+            self.budget is None
             and len(self._pending) == len(self._strands) == 1
             and not self._cancelled
         ):
@@ -529,8 +544,8 @@ class LuaExecution:
         return None
 
     def _budget_left(self, strand: LuaCoroutine) -> VmInput:
-        return True, None if self._budget is None else encode_lua_json(
-            self._budget.remaining(**self._used())
+        return True, None if self.budget is None else encode_lua_json(
+            self.budget.remaining(**self._used())
         )
 
     def _require(self, strand: LuaCoroutine, name: bytes) -> VmInput:
@@ -671,9 +686,9 @@ class LuaExecution:
     def _refused(self, verb: str, asking: int) -> VmInput | None:
         if self._cancelled:
             return False, f"{verb} after the session was cancelled".encode()
-        if self._budget is not None:
+        if self.budget is not None:
             try:
-                self._budget.check(asking, **self._used())
+                self.budget.check(asking, **self._used())
             except BudgetExceeded as error:
                 return False, str(error).encode()
         return None

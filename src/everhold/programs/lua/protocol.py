@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from everhold.core.budget import Budget
 from everhold.core.journal import ProgramReply
 from everhold.core.query import QueryAnswer
 from everhold.core.session import Birth
@@ -37,7 +38,8 @@ MAX_REPLY_BYTES: Final = 8 * 2**20
 MAX_SLICE_BYTES: Final = 2**20
 FRAME_HEADER: Final = Struct(">I")
 
-WorkerStep = tuple[int, float, list[QueryAnswer], bool, str | None]  # the arguments of `advance`
+#: The arguments of `advance`.
+WorkerStep = tuple[int, float, list[QueryAnswer], bool, str | None, Budget | None]
 
 
 class LuaLimits(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -16,10 +16,11 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from typing import Any, Final
 
+from everhold.core.budget import Budget
 from everhold.core.journal import Delivery, ProgramReply
 from everhold.core.metrics import Metrics
 from everhold.core.query import Kind, QueryAnswer, make_lua_namespace
-from everhold.core.session import Birth
+from everhold.core.session import Birth, get_budget
 from everhold.core.status import Raised, Stopped
 from everhold.errors import EverholdError, Overtaken, Poison, Spinning, TooLarge, WorkerFailed
 from everhold.ports.program import Call
@@ -65,8 +66,10 @@ class RemoteLuaExecution:
         self.program = program
         self._limits = limits or home.limits
         self.birth = birth
-        self._space = space or make_lua_namespace(get_namespace_name(program.ctx(birth.args)))
+        ctx = program.ctx(birth.args)
+        self._space = space or make_lua_namespace(get_namespace_name(ctx))
         self.meter = meter
+        self.budget = get_budget(birth, meter) or Budget.read(ctx.get("budget"))
         self.replaying = False
         self.recorded: Delivery | None = None
         self.recorded_versions: dict[str, int] = {}
@@ -83,9 +86,17 @@ class RemoteLuaExecution:
         return nullcontext()
 
     async def advance_there(
-        self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+        self,
+        n: int,
+        at: float,
+        answers: list[QueryAnswer],
+        fired: bool,
+        cancel: str | None,
+        budget: Budget | None = None,
     ) -> ProgramReply:
-        step: WorkerStep = (n, at, answers, fired, cancel)
+        step: WorkerStep = (n, at, answers, fired, cancel, budget)
+        if budget is not None:
+            self.budget = budget
         if not self._begun:
             return (await self._live([step], replaying=False))[0]
         worker = self._worker
@@ -114,16 +125,26 @@ class RemoteLuaExecution:
         return self._after([reply])[0]
 
     async def replay_there(self, steps: list[WorkerStep]) -> list[ProgramReply]:
+        for step in steps:
+            self.budget = step[5] or self.budget
         return await self._live(steps, replaying=True) if steps else []
 
     def take_after(self) -> list[Callable[[], Any]]:
         return []
 
     def advance(
-        self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+        self,
+        n: int,
+        at: float,
+        answers: list[QueryAnswer],
+        fired: bool,
+        cancel: str | None,
+        budget: Budget | None = None,
     ) -> ProgramReply:
         """One advance in a blocking worker, for recordings and checks."""
-        step: WorkerStep = (n, at, answers, fired, cancel)
+        step: WorkerStep = (n, at, answers, fired, cancel, budget)
+        if budget is not None:
+            self.budget = budget
         if self._begun and (self._lone is None or self._lone is not self._home.lone):
             raise Overtaken(self.birth.id, n)
         if self._lone is None:

@@ -56,9 +56,9 @@ BeginExecution = Callable[[Birth, Metrics, list[str], LuaLimits, str], Any]
 
 
 class HeldExecution:
-    """An execution, with the usage of its session if it has a budget."""
+    """An execution, with the usage of its session, which a budget limits."""
 
-    def __init__(self, execution: Any, meter: Metrics | None, limits: LuaLimits) -> None:
+    def __init__(self, execution: Any, meter: Metrics, limits: LuaLimits) -> None:
         self.execution = execution
         self.limits = limits
         self.size = 0
@@ -69,8 +69,6 @@ class HeldExecution:
         self._opened: dict[int, Query] = {}
 
     def advance(self, step: WorkerStep) -> ProgramReply:
-        if self._meter is None:
-            return self.execution.advance(*step)  # type: ignore[no-any-return]
         answers = step[2]
         waited = step[3]
         for answer in answers:
@@ -200,8 +198,7 @@ class LuaWorkerServer:
             meter = Metrics()
             limits = order.limits or self._limits
             execution = self._begin(order.birth, meter, order.roots, limits, order.space)
-            counted = meter if order.birth.budget is not None else None
-            held = HeldExecution(execution, counted, limits)
+            held = HeldExecution(execution, meter, limits)
             self._held[order.number] = held
             return held
         found = self._held.get(order.number)

@@ -182,7 +182,7 @@ class PythonContext:
             options
             or type(prompt) is not str
             or not prompt.isascii()
-            or execution.birth.budget is not None
+            or execution.budget is not None
         ):
             return await self._ask_llm(prompt, **options)
         task = self._task()
@@ -215,7 +215,7 @@ class PythonContext:
             options["model"] = _check_model(model)
         if on_unavailable is not None:
             options[ON_UNAVAILABLE] = check_on_unavailable(on_unavailable)
-        if execution.birth.budget is not None:
+        if execution.budget is not None:
             self._within_budget(1)
         if type(prompt) is not str or not prompt.isascii():
             check_ctx_string(prompt, "the prompt")
@@ -264,7 +264,7 @@ class PythonContext:
     ) -> list[Any]:
         if not items or isinstance(items, str):
             raise BadArguments("ctx.llm_batch", "items must be a list with at least one prompt")
-        if self._execution.birth.budget is not None:
+        if self._execution.budget is not None:
             self._within_budget(len(items))
         asked: list[DeterministicFuture] = []
         try:
@@ -383,7 +383,7 @@ class PythonContext:
         to: str | None = None,
     ) -> tuple[int, Any]:
         if kind in METERED:
-            if self._execution.birth.budget is not None:
+            if self._execution.budget is not None:
                 self._within_budget(1)
             self._execution.llm_asked += 1
         query = self._query(
@@ -588,7 +588,7 @@ class PythonContext:
             execution.notes.record[name] = kept
 
     def budget_remaining(self) -> dict[str, int | None] | None:
-        budget = self._execution.birth.budget
+        budget = self._execution.budget
         return None if budget is None else budget.remaining(**self._used())
 
     # ---- making a query
@@ -644,7 +644,7 @@ class PythonContext:
         return None if seconds is None else self._execution.loop.now + seconds
 
     def _within_budget(self, asking: int) -> None:
-        budget = self._execution.birth.budget
+        budget = self._execution.budget
         assert budget is not None
         budget.check(asking, **self._used())
 

@@ -30,13 +30,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from operator import attrgetter
 from typing import Any
 
+from everhold.core.budget import Budget
 from everhold.core.codec import JSON
 from everhold.core.journal import Delivery, DeliveryNotes, ProgramReply, Restart
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
 from everhold.core.query import Query, QueryAnswer, Usage
 from everhold.core.schema import decode_value_as, encode_value_as
-from everhold.core.session import Birth
+from everhold.core.session import Birth, get_budget
 from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.errors import (
     AfterCancel,
@@ -159,6 +160,7 @@ class PythonExecution:
         self.program = program
         self.birth = birth
         self.meter = meter
+        self.budget = get_budget(birth, meter)
         self.args = birth.args if restart is None else restart.args
         self.restarts = 0 if restart is None else restart.count
         self.loop = DeterministicLoop(  # type: ignore[abstract]
@@ -195,9 +197,17 @@ class PythonExecution:
         return self.loop
 
     def advance(
-        self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+        self,
+        n: int,
+        at: float,
+        answers: list[QueryAnswer],
+        fired: bool,
+        cancel: str | None,
+        budget: Budget | None = None,
     ) -> ProgramReply:
         loop = self.loop
+        if budget is not None:
+            self.budget = budget
         self.n = n
         loop.now = at
         self._asked = []

@@ -119,7 +119,7 @@ async def test_a_replay_brings_a_program_back_and_asks_the_same() -> None:
     async with hosted() as host:
         one = begin(host)
         steps: list[Any] = [
-            (n, 0.0, [QueryAnswer(n - 1, "a")] if n else [], False, None) for n in range(200)
+            (n, 0.0, [QueryAnswer(n - 1, "a")] if n else [], False, None, None) for n in range(200)
         ]
         replies = await one.replay_there(steps)
         assert [prompt(reply) for reply in replies] == [f"question {n + 1}" for n in range(200)]
@@ -130,7 +130,7 @@ async def test_a_long_journal_comes_back_whole() -> None:
     async with hosted() as host:
         one = begin(host)
         steps: list[Any] = [
-            (n, 0.0, [QueryAnswer(n - 1, "a" * 300_000)] if n else [], False, None)
+            (n, 0.0, [QueryAnswer(n - 1, "a" * 300_000)] if n else [], False, None, None)
             for n in range(20)
         ]
         assert len(await one.replay_there(steps)) == 20
@@ -289,7 +289,7 @@ async def test_who_shared_the_killed_worker_is_made_again_elsewhere() -> None:
         with pytest.raises(Overtaken):
             await told(good, 1, "a")
         again = begin(host, name="s-good")
-        await again.replay_there([(0, 0.0, [], False, None)])
+        await again.replay_there([(0, 0.0, [], False, None, None)])
         assert prompt(await told(again, 1, "a")) == "question 2"
 
 
@@ -304,7 +304,7 @@ async def test_who_finds_its_worker_busy_is_told_to_begin_elsewhere() -> None:
         with pytest.raises(Overtaken):
             await told(good, 1, "a")
         again = begin(host, name="s-good")
-        await again.replay_there([(0, 0.0, [], False, None)])
+        await again.replay_there([(0, 0.0, [], False, None, None)])
         assert prompt(await told(again, 1, "a")) == "question 2"
         assert not spinning.done()
         spinning.cancel()
@@ -333,7 +333,7 @@ async def _gone_on(host: LuaHost, one: Any) -> ProgramReply | None:
     """Its second step, where its worker is, or in another."""
     try:
         if not one._begun:
-            await one.replay_there([(0, 0.0, [], False, None)])
+            await one.replay_there([(0, 0.0, [], False, None, None)])
         return await told(one, 1, "a")
     except Overtaken:
         return None
@@ -399,7 +399,7 @@ async def test_a_delivery_of_which_two_workers_die_is_poison() -> None:
     async with hosted(most=1) as host:
         for _ in range(2):
             one = begin(host, BOMB)
-            await one.replay_there([(0, 0.0, [], False, None)])
+            await one.replay_there([(0, 0.0, [], False, None, None)])
             dying = asyncio.create_task(told(one, 1, "go"))
             await until(lambda: pool_of(host).workers[0].busy)
             os.kill(pool_of(host).workers[0].process.pid, signal.SIGKILL)

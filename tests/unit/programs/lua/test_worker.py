@@ -68,7 +68,13 @@ class Echo:
         return nullcontext()
 
     def advance(
-        self, n: int, at: float, answers: list[QueryAnswer], fired: bool, cancel: str | None
+        self,
+        n: int,
+        at: float,
+        answers: list[QueryAnswer],
+        fired: bool,
+        cancel: str | None,
+        budget: Budget | None,
     ) -> ProgramReply:
         until = time.process_time() + self.spins
         while time.process_time() < until:
@@ -126,7 +132,7 @@ class Desk:
 
 
 def step(n: int, said: Any = None) -> WorkerStep:
-    return (n, 0.0, [] if said is None else [QueryAnswer(n - 1, said)], False, None)
+    return (n, 0.0, [] if said is None else [QueryAnswer(n - 1, said)], False, None, None)
 
 
 def test_an_execution_goes_on_under_its_number() -> None:
@@ -258,7 +264,7 @@ def test_an_advance_that_never_ends_ends_the_process_though_nobody_watches() -> 
             id=SessionId("s"), program="lua:code", args=args, created_at=0.0, seeds=[Seed(0, "00")]
         )
         process.socket.sendall(
-            encode_frame(WorkerOrder(1, [encode_step((0, 0.0, [], False, None))], born))
+            encode_frame(WorkerOrder(1, [encode_step((0, 0.0, [], False, None, None))], born))
         )
         assert process.popen.wait(timeout=120) == -signal.SIGPROF
     finally:
