@@ -242,7 +242,8 @@ async def test_an_answer_that_was_an_error_is_given_after_all_as_next_says():
         ] == "Hello."
 
 
-async def test_a_budget_is_kept():
+async def test_a_budget_is_kept_and_raised():
+    """A retry with a larger one continues; no question is asked twice."""
     async with opened() as host:
         told = await host.call(
             "run", program="panel", args={"task": "Why?"}, budget={"max_llm_calls": 3}
@@ -250,7 +251,9 @@ async def test_a_budget_is_kept():
         told = await host.call("answer", session_id=told["session_id"], answers=answers(told))
         assert told["status"] == "error"
         assert told["code"] == "budget_exceeded"
-        assert "`run` again with a larger one" in told["hint"]
+        assert "`retry` with a larger `budget`" in told["hint"]
+        told = await host.call("retry", session_id=told["session_id"], budget={"max_llm_calls": 30})
+        assert told["status"] == "needs_response"
 
 
 async def test_a_timer_is_not_waited_for_when_it_is_far():

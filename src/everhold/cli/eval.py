@@ -116,6 +116,7 @@ def eval_(database: str | None, as_json: bool) -> None:
 )
 @click.option(
     "--max-calls",
+    "--max-llm-calls",
     type=click.IntRange(0),
     metavar="N",
     help="Begin no further case after this many model calls.",

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: The largest limit of a budget that can be stored.
+MAX_LIMIT: Final = 2**63 - 1
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -146,6 +148,62 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since
         if not found >= 0:  # also for nan
             self.fail(f"{value!r} is not a duration; write 90s, 15m, 12h, 30d or 2w", param, ctx)
         return found
+
+
+class BudgetOptions(NamedTuple):
+    """Limits of a session's budget, as the options of a command say: a number, or `none`."""
+
+    max_llm_calls: int | str | None
+    max_tokens: int | str | None
+    max_elapsed: float | str | None
+
+    @property
+    def change(self) -> dict[str, int | None]:
+        """The limits that are named; None means no limit."""
+        elapsed = self.max_elapsed
+        named = {
+            "max_llm_calls": self.max_llm_calls,
+            "max_tokens": self.max_tokens,
+            "max_elapsed_ms": int(elapsed * 1000) if isinstance(elapsed, float) else elapsed,
+        }
+        return {
+            name: limit if isinstance(limit, int) else None
+            for name, limit in named.items()
+            if limit is not None
+        }
+
+    @property
+    def budget(self) -> dict[str, int] | None:
+        """The budget of a new session; None without limits."""
+        return {name: limit for name, limit in self.change.items() if limit is not None} or None
+
+
+class _Limit(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.4
+    """A number of a certain type, or `none`."""
+
+    name = "limit"
+
+    def __init__(self, of: click.ParamType) -> None:  # type: ignore[type-arg]
+        self._of = of
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == "none" else self._of.convert(value, param, ctx)
+
+
+def add_budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of a budget; the command gets them as one argument, `limits`."""
+    kinds: tuple[tuple[str, click.ParamType, str, str], ...] = (  # type: ignore[type-arg]
+        ("--max-llm-calls", click.IntRange(0, MAX_LIMIT), "N", "how many model questions it asks"),
+        ("--max-tokens", click.IntRange(0, MAX_LIMIT), "N", "how many tokens it uses"),
+        ("--max-elapsed", Duration(), "TIME", "how long it takes, from its start"),
+    )
+    options = [
+        click.option(
+            name, type=_Limit(kind), metavar=shown, help=f"Limit {what}; `none` lifts the limit."
+        )
+        for name, kind, shown, what in kinds
+    ]
+    return gather_options(command, "limits", BudgetOptions, options)
 
 
 def parse_pairs(words: tuple[str, ...], what: str) -> dict[str, str]:

@@ -16,7 +16,9 @@ from everhold.cli.context import (
 )
 from everhold.cli.options import (
     AnswerOptions,
+    BudgetOptions,
     add_answer_options,
+    add_budget_options,
     add_common_options,
     as_option,
     build_call,
@@ -60,6 +62,7 @@ from everhold.errors import UnknownProgram, UnknownSession
 )
 @click.option("--title", metavar="TEXT", default="", help="A title for the session.")
 @new_label_option
+@add_budget_options
 @wait_option("How long to wait for timers and other processes. Default: until they are done.")
 @add_answer_options
 @add_common_options
@@ -72,6 +75,7 @@ def run_(
     resumes: bool,
     title: str,
     labels: tuple[str, ...],
+    limits: BudgetOptions,
     wait: float | None,
     answerer: AnswerOptions,
     database: str | None,
@@ -83,6 +87,9 @@ def run_(
     Lua file. At a terminal, everhold asks you the questions of the program. Without one, it prints
     the open questions as JSON and exits with 10.
 
+    The limits are the budget of the session. If it exists, larger limits replace its own; with -c,
+    all that are named do.
+
     \b
     everhold run shop.py:refund order=7 --key refund-7
     everhold run panel task="Tabs or spaces?" --model anthropic:claude-sonnet-4-6
@@ -92,9 +99,11 @@ def run_(
         raise make_usage_error("PROGRAM is missing; to resume the newest session, use -c")
     with open_moving_runtime(database, answerer, creates=True, shows=not as_json) as opened:
         if resumes:
-            status = opened.runtime.status(
-                _find_session_to_resume(opened, database, program or "@last")
-            )
+            session_id = _find_session_to_resume(opened, database, program or "@last")
+            if limits.change:
+                status = opened.runtime.set_budget(session_id, limits.change, wait=wait)
+            else:
+                status = opened.runtime.status(session_id)
         else:
             found = resolve_program(database, program or "")
             call = build_call(found, arguments, json_args)
@@ -112,7 +121,13 @@ def run_(
                 opened, lambda: _find_started_session(opened, found.ref, since)
             ):
                 status = opened.runtime.start(
-                    call, key=key, title=title, labels=label_values, wait=wait, again=again
+                    call,
+                    key=key,
+                    title=title,
+                    labels=label_values,
+                    budget=limits.budget,
+                    wait=wait,
+                    again=again,
                 )
         return drive_until_blocked(opened, status, wait=wait, as_json=as_json, tried=not resumes)
 
@@ -147,12 +162,14 @@ def _find_session_to_resume(opened: CommandRuntime, database: str | None, name: 
 
 @click.command("retry")
 @session_argument
+@add_budget_options
 @as_option
 @wait_option("How long to wait for timers and other processes. Default: until they are done.")
 @add_answer_options
 @add_common_options
 def retry_(
     session: str,
+    limits: BudgetOptions,
     name: str | None,
     wait: float | None,
     answerer: AnswerOptions,
@@ -162,11 +179,14 @@ def retry_(
     """Retry a failed session from its last answer, with fixed code.
 
     Recorded answers are kept, and errors among them too. To ask again, use `everhold fork --at N`.
+    The limits change the budget of the session.
     """
     with open_moving_runtime(database, answerer, shows=not as_json) as opened:
         session_id = opened.session(session)
         with report_on_interrupt(opened, lambda: opened.name(session_id)):
-            status = opened.runtime.retry(session_id, by=describe_user(name), wait=wait)
+            status = opened.runtime.retry(
+                session_id, budget=limits.change or None, by=describe_user(name), wait=wait
+            )
         return drive_until_blocked(opened, status, wait=wait, as_json=as_json)
 
 
@@ -190,6 +210,7 @@ def retry_(
     "--again", is_flag=True, help="With --key: also if a session that had this key was deleted."
 )
 @click.option("--title", metavar="TEXT", default="", help="A title for the new session.")
+@add_budget_options
 @as_option
 @wait_option("How long to wait for timers and other processes. Default: until they are done.")
 @add_answer_options
@@ -203,12 +224,15 @@ def fork_(
     key: str | None,
     again: bool,
     title: str,
+    limits: BudgetOptions,
     wait: float | None,
     answerer: AnswerOptions,
     database: str | None,
     as_json: bool,
 ) -> int:
     """Start a session from a step of another; the answer may differ.
+
+    It has the budget of the other session, changed by the limits; the shared steps count in it.
 
     \b
     everhold fork refund-7 --at 2 --answer "It arrived broken"
@@ -221,6 +245,7 @@ def fork_(
                 at=at,
                 key=key,
                 title=title,
+                budget=limits.change or None,
                 by=describe_user(name),
                 wait=wait,
                 again=again,
@@ -234,6 +259,7 @@ def fork_(
                 query_id=query_id,
                 key=key,
                 title=title,
+                budget=limits.change or None,
                 by=describe_user(name),
                 wait=wait,
                 again=again,

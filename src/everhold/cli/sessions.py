@@ -249,6 +249,10 @@ def _format_notes(notes: DeliveryNotes) -> list[str]:
     lines = [f"{entry.level}: {entry.message}" for entry in notes.log]
     user = _format_by(notes.by)
     lines += ["timers fired"] * notes.fired + [f"retried{user}"] * notes.retry
+    if notes.budget is not None:
+        lines.append(
+            f"budget: {format_plain_value(notes.budget.json())}{'' if notes.retry else user}"
+        )
     if notes.restart is not None:
         lines.append(f"restarted with {format_plain_value(notes.restart.args)}")
     if notes.cancel is not None:

@@ -10,8 +10,9 @@ Rules
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -21,6 +22,11 @@ from everhold.errors import BadSetting, BudgetExceeded
 #: A limit: it must fit into 64 bits, like every stored integer.
 Limit = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _LIMITS = ("max_llm_calls", "max_elapsed_ms", "max_tokens")
+#: What `check` says, also inside other messages.
+_REACHED: Final = re.compile(
+    r"budget_exceeded: (max_\w+) \(\d+(?:ms)?\) reached: (\d+)\w*"
+    r" (?:used|have passed)(?:, (\d+) asked)?"
+)
 #: Limits to change, by name; None means no limit.
 BudgetChange = dict[str, int | None]
 
@@ -83,6 +89,15 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def json(self) -> dict[str, int]:
         """The limits that are set."""
         return {name: limit for name in _LIMITS if (limit := getattr(self, name)) is not None}
+
+
+def find_reached_limit(message: str) -> tuple[str, int] | None:
+    """The limit that the message of a `BudgetExceeded` names, and how much of it was needed."""
+    found = _REACHED.search(message)
+    if found is None:
+        return None
+    name, used, asked = found.groups()
+    return name, int(used) + int(asked or 0)
 
 
 def _left(most: int | None, used: int) -> int | None:

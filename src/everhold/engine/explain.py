@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from everhold.core.budget import find_reached_limit
 from everhold.core.intake import INPUT, Intake, IntakeItem
 from everhold.core.journal import AskedQuery, find_open_queries, split_at_last_restart
 from everhold.core.progress import Progress
@@ -131,7 +132,8 @@ class _Explainer:
             case Raised(error=error, step=step):
                 self.because.append(f"It failed {ago} ago, at step {step}: {error}")
                 self._ask_again()
-                self.moves.append(f"Fix the program, then: everhold retry {self._name}")
+                if not self._raise_budget(error):
+                    self.moves.append(f"Fix the program, then: everhold retry {self._name}")
             case Stopped(reason=reason):
                 self.because.append(
                     f"It was cancelled {ago} ago" + (f": {reason}" if reason else ".")
@@ -155,6 +157,20 @@ class _Explainer:
         if again:
             words = f"Ask {' and '.join(again)} again (the recorded answer is an error)"
             self.moves.append(f"{words}: everhold fork {self._name} --at {failed.n - 1}")
+
+    def _raise_budget(self, error: str) -> bool:
+        """Suggest a larger budget. False if the session has not used up its own."""
+        found = find_reached_limit(error)
+        if found is None:
+            return False
+        limit, needed = found
+        if limit == "max_elapsed_ms":
+            passed = int(self._now - self._record.birth.created_at)
+            option = f"--max-elapsed {2 * passed + 60}s"
+        else:
+            option = f"--{limit.replace('_', '-')} {2 * needed or 1}"
+        self.moves.append(f"Give it a larger budget: everhold budget {self._name} {option}")
+        return True
 
     def life(self) -> None:
         record = self._record

@@ -363,12 +363,12 @@ class _Replay:
             self._take(expected, reply)
 
     def _count(self, expected: ExpectedReply) -> None:
-        if self._meter is not None:
-            count_replayed_answers(self._meter, self._live.opened, expected)
+        meter = self._meter
+        if meter is not None:
+            count_replayed_answers(meter, self._live.opened, expected)
             notes = expected.reply.notes
             if notes is not None and notes.progress is not None:
-                self._meter.progress = notes.progress.shorten()
-            self._meter.budget = expected.budget or self._meter.budget
+                meter.progress = notes.progress.shorten()
 
     def _take(self, expected: ExpectedReply, reply: ProgramReply) -> None:
         live = self._live
@@ -448,8 +448,11 @@ def count_delivered_answers(
 def count_replayed_answers(
     meter: Metrics, opened: dict[int, AskedQuery], expected: ExpectedReply
 ) -> None:
-    """Count the usage of recorded answers, as `count_delivered_answers` did when they arrived."""
+    """Count the usage of recorded answers, as `count_delivered_answers` did when they arrived, and
+    apply a new budget.
+    """
     given = expected.given
+    meter.budget = expected.budget or meter.budget
     fired = given.notes is not None and given.notes.fired
     rounds = meter.rounds
     count_delivered_answers(meter, opened, given.answers, fired=fired)

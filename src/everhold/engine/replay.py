@@ -67,7 +67,6 @@ def replay_session(
             execution.recorded_versions = {} if recorded.notes is None else recorded.notes.versions
             execution.recorded = recorded
             count_replayed_answers(meter, opened, expected)
-            meter.budget = expected.budget or meter.budget
             with execution.entered():
                 reply = execution.advance(*handing)
             changed = compare_reply(expected, reply, known, strict=False)

@@ -57,7 +57,7 @@ HINTS: Final = {
         " step of that answer, and `answer`."
     ),
     "budget_exceeded": (
-        "A session keeps its budget. Call the tool `run` again with a larger one, or without one."
+        "Call the tool `retry` with a larger `budget`: the session continues from its last answer."
     ),
     "failed": (
         "The tool `retry` continues from the last answer. `fork` starts a new session from an"

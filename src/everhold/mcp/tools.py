@@ -108,6 +108,17 @@ class SpendingLimits(msgspec.Struct, forbid_unknown_fields=True):
         Meta(description="How many tokens the session may use, in prompts and answers together."),
     ] = None
 
+    def to_dict(self) -> dict[str, int]:
+        """The limits that are given."""
+        given = msgspec.structs.asdict(self)
+        return {name: limit for name, limit in given.items() if limit is not None}
+
+
+NewLimits = Annotated[
+    SpendingLimits | None,
+    Meta(description="Limits to change, such as a larger one. The others stay as they are."),
+]
+
 
 class RunArgs(msgspec.Struct, forbid_unknown_fields=True):
     program: Annotated[
@@ -173,14 +184,14 @@ async def run(call: ToolCall, given: RunArgs) -> StatusResult:
     else:
         started = call.holder.program(given.program)(**args)
     title = instructions.make_session_title(given.program or given.code_file or "code", args)
-    budget = (
-        None
-        if given.budget is None
-        else {k: v for k, v in msgspec.structs.asdict(given.budget).items() if v is not None}
-    )
     title = given.title or title
     status = await call.runtime.start(
-        started, key=given.key, title=title, budget=budget or None, wait=0, again=given.again
+        started,
+        key=given.key,
+        title=title,
+        budget=_read_budget(given.budget),
+        wait=0,
+        again=given.again,
     )
     title = (
         (await call.runtime.store.load(status.session_id, since=-1)).birth.title
@@ -192,6 +203,10 @@ async def run(call: ToolCall, given: RunArgs) -> StatusResult:
     if estimate is not None:
         extra["estimate"] = estimate
     return await call.settle(status, title, wait=given.wait, extra=extra, ref=started.program.ref)
+
+
+def _read_budget(given: SpendingLimits | None) -> dict[str, int] | None:
+    return None if given is None else given.to_dict() or None
 
 
 # ---- answer
@@ -517,6 +532,7 @@ class ForkArgs(msgspec.Struct, forbid_unknown_fields=True):
         Meta(description="`id` of the question to answer anew, if step `at` answered several."),
     ] = None
     title: Annotated[str | None, Meta(description="A title for the new session.")] = None
+    budget: NewLimits = None
     wait: WaitSeconds = None
 
 
@@ -541,6 +557,7 @@ async def fork(call: ToolCall, given: ForkArgs) -> StatusResult:
         at=given.at,
         query_id=given.id,
         title=given.title or "",
+        budget=_read_budget(given.budget),
         wait=0,
         **more,
     )
@@ -620,6 +637,7 @@ async def _load_or_none(store: Store, session_id: str) -> SessionRecord | None:
 
 class RetryArgs(msgspec.Struct, forbid_unknown_fields=True):
     session_id: SessionName
+    budget: NewLimits = None
     wait: WaitSeconds = None
 
 
@@ -634,7 +652,8 @@ class RetryArgs(msgspec.Struct, forbid_unknown_fields=True):
 async def retry(call: ToolCall, given: RetryArgs) -> StatusResult:
     session_id = await call.find_session(given.session_id)
     record = await call.runtime.store.load(session_id, since=-1)
-    return await _resume(call, record, await call.runtime.retry(session_id, wait=0), given.wait)
+    status = await call.runtime.retry(session_id, budget=_read_budget(given.budget), wait=0)
+    return await _resume(call, record, status, given.wait)
 
 
 # ---- strategies

@@ -87,6 +87,8 @@ EVERYTHING = [
     ["watch", "seven"],
     ["run", "shop.py:fails", "--key", "f", "--answer-with", "cat"],
     ["retry", "f"],
+    ["budget", "f"],
+    ["budget", "f", "--max-tokens", "900"],
     ["cancel", "forked"],
     ["delete", "forked", "--yes"],
     ["db"],

@@ -188,14 +188,16 @@ def test_metrics_are_stored_as_a_short_array():
     """The stored form holds no names, so that every row stays small."""
     metrics = Metrics(1, 2, 3, 4, 5, 6, TokenSource.PROVIDED, 7, TokenSource.ESTIMATED, 8, 9)
 
-    assert msgspec.json.encode(metrics) == b'[1,2,3,4,5,6,"provided",7,"estimated",8,9,null,null]'
+    assert (
+        msgspec.json.encode(metrics) == b'[1,2,3,4,5,6,"provided",7,"estimated",8,9,null,null,null]'
+    )
 
 
 def test_old_and_newer_rows_open():
     """A row with fewer fields gets defaults; fields from the future are skipped."""
     old = msgspec.json.decode(b"[1,2,3]", type=Metrics)
     newer = msgspec.json.decode(
-        b'[1,2,3,0,0,0,"definite",0,"definite",0,0,null,null,"what?"]', type=Metrics
+        b'[1,2,3,0,0,0,"definite",0,"definite",0,0,null,null,null,"what?"]', type=Metrics
     )
 
     assert old == newer == Metrics(llm_calls=1, pauses=2, rounds=3)
