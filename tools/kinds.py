@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everhold.core.query import KINDS, LISTED, AnsweredBy, Kind
+from everhold.core.query import KINDS, LISTED, SENT_BY_NAME, AnsweredBy, Kind
 
 _WHO = {
     AnsweredBy.MODEL: "a model, or a person in its place",
@@ -35,5 +35,7 @@ def table() -> str:
 def _inbox(kind: Kind) -> str:
     if kind not in LISTED:
         return "no"
+    if kind in SENT_BY_NAME:
+        return f"with `--kind {kind}`"
     process = KINDS[kind].answered_by is AnsweredBy.PROCESS
     return "if its outcome is unknown" if process else "yes"

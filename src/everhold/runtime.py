@@ -46,6 +46,7 @@ from everhold.core.status import (
     PendingFilter,
     Running,
     Status,
+    describe_signals,
     snapshot_session,
     snapshot_sessions,
 )
@@ -370,7 +371,9 @@ class Runtime:
             wait=wait,
             again=again,
         )
-        if not isinstance(status, Finished) and not (isinstance(status, Paused) and status.queries):
+        if not isinstance(status, Finished) and not (
+            isinstance(status, Paused) and status.needs_outside
+        ):
             status = await self.engine.wait(status.session_id, wait)
         if isinstance(status, Finished):
             return convert_result(call, status)
@@ -988,8 +991,10 @@ def convert_result(call: Call[R], status: Finished) -> R:
 def _waiting(status: Status) -> Waiting:
     queries = status.queries if isinstance(status, Paused) else ()
     until = status.until if isinstance(status, Paused) else None
-    words = "; ".join(status.waiting_for) if isinstance(status, Paused | Running) else ""
-    return Waiting(status.session_id, queries, until, words)
+    waits = list(status.waiting_for) if isinstance(status, Paused | Running) else []
+    if isinstance(status, Paused):
+        waits += describe_signals(status.signals)
+    return Waiting(status.session_id, queries, until, "; ".join(waits))
 
 
 def _info(birth: Birth, head: Any) -> Info:

@@ -2,8 +2,8 @@
 
 Rules
   1. The keys of a status never change and are never dropped. Added since: `session_id` on every
-     status; `code`, `hint` and `stats` on an error; `progress`, if the program reported any; on a
-     query, its other fields.
+     status; `code`, `hint` and `stats` on an error; `progress`, if the program reported any;
+     `signals`, the names of those that a session waits for; on a query, its other fields.
   2. A flag is present only when it is true; `system` is always present, and null when unset.
   3. Only queries that can be answered from outside are listed: one in the single form, several in
      the batch form.
@@ -20,7 +20,7 @@ import msgspec
 
 from everhold import errors
 from everhold.core.codec import JSON
-from everhold.core.query import ANSWERABLE, Blocked, Kind
+from everhold.core.query import QUESTIONS, Blocked, Kind
 from everhold.core.status import (
     Accepted,
     Finished,
@@ -30,6 +30,7 @@ from everhold.core.status import (
     Returned,
     Running,
     Status,
+    describe_signals,
 )
 from everhold.errors import EverholdError
 
@@ -153,16 +154,18 @@ def _row(error: BaseException) -> tuple[int, ExitCode]:
 
 
 def _paused(status: Paused) -> dict[str, JSON]:
-    listed = [query for query in status.queries if query.kind in ANSWERABLE]
+    listed = [query for query in status.queries if query.kind in QUESTIONS]
+    signals: dict[str, JSON] = {"signals": list(status.signals)} if status.signals else {}
     if not listed:
-        return _waiting(status.session_id, status.waiting_for, status.until)
+        waits = status.waiting_for + describe_signals(status.signals)
+        return _waiting(status.session_id, waits, status.until) | signals
     told: dict[str, JSON] = {"status": "needs_response", "session_id": status.session_id}
     if len(listed) == 1:
         told["query_id"] = listed[0].id
         told.update(query_json(listed[0]))
     else:
         told["queries"] = [{"id": query.id, **query_json(query)} for query in listed]
-    return told
+    return told | signals
 
 
 def _waiting(

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import typing
 
 import msgspec
 import pytest
@@ -23,6 +24,8 @@ from everhold.errors import (
 )
 from tests.scenario.harness import ids, opened, rows
 
+ANY = str | int | float | bool | None | list[typing.Any] | dict[str, typing.Any]
+
 
 @everhold.program
 async def pair(ctx):
@@ -32,7 +35,7 @@ async def pair(ctx):
 
 @everhold.program
 async def anything(ctx):
-    return await ctx.receive("anything")
+    return await ctx.input("anything", returns=ANY)
 
 
 async def test_a_batch_of_answers_is_all_or_nothing():
@@ -383,7 +386,7 @@ async def test_odd_text_is_kept(text, tmp_path):
 async def typed(ctx):
     seen = []
     for _ in range(2):
-        value = await ctx.receive("anything")
+        value = await ctx.input("anything", returns=ANY)
         seen.append(f"{type(value).__name__}:{value!r}")
     return seen
 

@@ -110,6 +110,61 @@ async def test_who_may_answer_a_model_question(options, kind, words):
         assert words in " ".join([*explained.because, *explained.moves])
 
 
+@everhold.program
+async def rates(ctx, count: int):
+    return await ctx.llm_batch([f"Rate {number}" for number in range(count)])
+
+
+@everhold.program
+async def calls(ctx, count: int):
+    return await asyncio.gather(*(ctx.call(last) for _ in range(count)))
+
+
+async def test_questions_that_repeat_are_explained_once():
+    """The first three by name, the rest counted; how to answer them stands there once."""
+    async with opened(recover=False) as runtime:
+        status = await runtime.start(rates(count=16))
+        name = status.session_id
+        explained = await runtime.explain(name)
+        assert explained.because == [
+            "q-0 asks a model (0 s ago): Rate 0",
+            "q-1 asks a model (0 s ago): Rate 1",
+            "q-2 asks a model (0 s ago): Rate 2",
+            "The same goes for 13 more: q-3 to q-15.",
+        ]
+        assert explained.moves == [
+            "A worker that has a model and its program answers it: everhold worker"
+            " --answer-with CMD",
+            f"Answer it: everhold answer {name} VALUE --query q-0",
+            "The same way for q-1 to q-15.",
+        ]
+        await runtime.answer_many(name, {f"q-{q}": "good" for q in (3, 4, 6, 9, 10, 12, 14)})
+        explained = await runtime.explain(name)
+        assert (
+            explained.because[3] == "The same goes for 6 more: q-5, q-7, q-8, q-11, q-13 and 1"
+            " more."
+        )
+
+
+async def test_a_few_questions_are_all_told():
+    async with opened(recover=False) as runtime:
+        status = await runtime.start(rates(count=4))
+        told = (await runtime.explain(status.session_id)).because
+        assert [one[-6:] for one in told] == ["Rate 0", "Rate 1", "Rate 2", "Rate 3"]
+
+
+async def test_calls_that_repeat_are_explained_once():
+    """One line for all that one process works on."""
+    store = MemoryStore()
+    async with opened(on=store) as runtime:
+        status = await runtime.start(calls(count=16), wait=0)
+        await world.begun.wait()
+        (running,) = (await runtime.explain(status.session_id)).because
+        assert "works on" in running and "last (q-0 to q-15)" in running
+        world.ends.set()
+        await runtime.wait(status.session_id, 60)
+
+
 async def test_a_session_of_an_older_database_says_how_a_worker_takes_it():
     store, clock = MemoryStore(), ManualClock()
     async with Runtime(store, clock=clock) as runtime:

@@ -390,11 +390,9 @@ async def test_before_store_sees_an_answer_that_waited(tmp_path):
         assert "hush" not in repr(await runtime.store.load(session.id))
 
 
-@pytest.mark.parametrize("way", ["signal", "fed", "answered", "absent", "absent and fed"])
+@pytest.mark.parametrize("way", ["signal", "fed", "absent", "absent and fed"])
 async def test_before_store_sees_an_input_that_is_a_bare_signal(way, tmp_path):
-    """However it comes: sent, fed by an event, given as the answer of what listens, or while the
-    agent is not there.
-    """
+    """However it comes: sent, fed by an event, or while the agent is not there."""
     agent, said = (
         Agent(plugins=[made("before_store", hush)], name="<locals>.bare"),
         {"id": "1", "content": "hush, you"},
@@ -408,9 +406,6 @@ async def test_before_store_sees_an_input_that_is_a_bare_signal(way, tmp_path):
         elif way == "fed":
             await runtime.triggers.add("told", Feed("c", signal="input"))
             await runtime.triggers.emit("told", said, key="1")
-        elif way == "answered":
-            (query,) = (await runtime.status(session.id)).queries
-            await runtime.answer(query, said)
     if way.startswith("absent"):
         async with opened(tmp_path, recover=False, replay=False) as elsewhere:
             elsewhere.engine.host._python = PythonHost(_nowhere)

@@ -288,11 +288,8 @@ class ChangeWaiter:
 
 
 def select_open_questions(status: Status) -> tuple[OpenQuery, ...]:
-    """Open questions that need an answer from outside; possible inputs and signals are not
-    included.
-    """
-    queries = status.queries if isinstance(status, Paused) else ()
-    return tuple(query for query in queries if query.kind not in SENT_BY_NAME)
+    """The open questions of a session. Inputs and signals are not questions."""
+    return status.queries if isinstance(status, Paused) else ()
 
 
 def is_worked_on_here(engine: Engine, session_id: str, revision: int | None = None) -> bool:
@@ -339,7 +336,6 @@ async def find_all_questions(engine: Engine, session_id: str) -> tuple[OpenQuery
         OpenQuery(record.birth.id, one.query, one.at, record.head.blocked(one.query.q))
         for one in list_answerable(opened, working)
     ]
-    found = [query for query in found if query.kind not in SENT_BY_NAME]
     if found or not any(entry.query.kind is Kind.SESSION for entry in opened.values()):
         return tuple(found)
     return await find_questions_below(engine, session_id)

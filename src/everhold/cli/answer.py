@@ -35,6 +35,7 @@ from everhold.cli.terminal import drive_until_blocked, parse_typed_answer, repor
 from everhold.core.query import FOR_PEOPLE, KINDS
 from everhold.core.status import OpenQuery, Paused, require_sole_query
 from everhold.errors import NotAllowed
+from everhold.shell_command import format_command
 
 
 @click.command("answer")
@@ -98,11 +99,11 @@ def answer_(
     with open_moving_runtime(database, answerer, shows=not as_json) as opened:
         session_id = opened.session(session)
         status = opened.runtime.status(session_id)
-        if given or not (at_terminal() and isinstance(status, Paused)):
+        if given or not (at_terminal() and isinstance(status, Paused) and status.queries):
             query = _find_open_query(opened, session_id, query_id)
             if query is not None:
                 _refuse_verdict(query, verdict)
-                _refuse_without_person(query, name, verdict)
+                _refuse_without_person(query, opened.name(session_id), name, verdict)
             usage = (
                 None
                 if tokens is None
@@ -120,7 +121,12 @@ def answer_(
                     wait=wait,
                 )
         return drive_until_blocked(
-            opened, status, wait=0 if wait is None else wait, as_json=as_json, talks=not given
+            opened,
+            status,
+            wait=0 if wait is None else wait,
+            as_json=as_json,
+            talks=not given,
+            answered=bool(given),
         )
 
 
@@ -143,15 +149,19 @@ def _refuse_verdict(query: OpenQuery, verdict: bool | None) -> None:
     raise make_usage_error(f"--yes and --no answer an approval; {query.id} is of kind {query.kind}")
 
 
-def _refuse_without_person(query: OpenQuery, name: str | None, verdict: bool | None) -> None:
+def _refuse_without_person(
+    query: OpenQuery, session: str, name: str | None, verdict: bool | None
+) -> None:
     if query.kind not in FOR_PEOPLE or at_terminal():
         return
     wants_verdict = KINDS[query.kind].verdict
     if name is None or (wants_verdict and verdict is None):
-        options = "--as NAME --yes (or --no)" if wants_verdict else "--as NAME"
+        options = ("--yes",) if wants_verdict else ("VALUE",)
+        command = format_command("answer", session, "--query", query.id, "--as", "NAME", *options)
+        verdicts = ", and --yes or --no" if wants_verdict else ""
         raise NotAllowed(
             f"{query.id} is an {query.kind}: only a person answers it, and there is no terminal",
-            f"Answer at a terminal, or name the person: {options}.",
+            f"Answer at a terminal, or give the person's name{verdicts}: {command}",
         )
 
 

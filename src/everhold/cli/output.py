@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 import click
 
 from everhold.core.codec import JSON
+from everhold.core.intake import INPUT
 from everhold.core.progress import Progress
 from everhold.core.query import MODEL_KINDS, Kind, Query
 from everhold.core.status import (
@@ -28,6 +29,7 @@ from everhold.core.status import (
     Running,
     Status,
     Stopped,
+    describe_signals,
 )
 
 if TYPE_CHECKING:
@@ -258,8 +260,9 @@ def _print_details(status: Status, terminal: bool) -> None:
             pass
         case Finished():
             click.echo(strip_controls(format_plain_value(status.result)))
-        case Paused(queries=queries) if queries and not terminal:
-            print_json(status_json(status))
+        case Paused(queries=queries, signals=signals) if not terminal:
+            if queries or set(signals) - {INPUT}:  # an idle conversation asks nothing
+                print_json(status_json(status))
         case Paused(queries=queries):
             for query in queries:
                 click.echo(f"  {format_question(query)}")
@@ -294,7 +297,8 @@ def _format_state(status: Status, name: str) -> str:
             return f"completed · {name}{format_cost(metrics)}"
         case Paused(queries=queries) if queries:
             return f"waiting · {name} · {format_count(len(queries), 'question')} open"
-        case Paused(until=until, waiting_for=names):
+        case Paused(until=until, waiting_for=names, signals=signals):
+            names += describe_signals(signals)
             moment = f" · until {format_moment(until)}" if until is not None else ""
             return f"waiting · {name} · for {', '.join(names) or 'time'}{moment}"
         case Accepted(remaining=remaining):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,10 +20,19 @@ import click
 from everhold.cli.context import CommandRuntime, at_terminal, describe_user, read_text_argument
 from everhold.cli.output import format_headline, format_moment, report_status, strip_controls
 from everhold.core.codec import JSON
+from everhold.core.intake import INPUT
 from everhold.core.query import KINDS, MODEL_KINDS, Kind, Query
 from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Raised, Running, Status
-from everhold.errors import AnswerConflict, AnswerRefused, BadSetting, BadValue, QueryClosed
-from everhold.shell_command import add_database_option
+from everhold.core.turn import TurnAnswered, TurnFailed
+from everhold.errors import (
+    AnswerConflict,
+    AnswerRefused,
+    BadSetting,
+    BadValue,
+    NotAnAgent,
+    QueryClosed,
+)
+from everhold.shell_command import add_database_option, format_command
 
 if TYPE_CHECKING:
     from everhold.runtime import Runtime
@@ -169,13 +178,16 @@ def drive_until_blocked(
     as_json: bool,
     talks: bool = True,
     tried: bool = False,
+    answered: bool = False,
 ) -> int:
     """Drives a session until it has ended, or waits for an answer that neither a model nor the
     person here gives. Prints its status and the next command; returns the exit code.
 
-    With `tried`, the models here have already failed to answer the open questions.
+    With `tried`, the models here have already failed to answer the open questions. With `answered`,
+    the status is that after an answer.
     """
     name = opened.name(status.session_id)
+    resumed = answered or not _waits_for_input(status)
     talks = talks and at_terminal() and not as_json
     if opened.bar is not None:
         opened.bar.follow(lambda birth: birth.id == status.session_id)
@@ -185,9 +197,13 @@ def drive_until_blocked(
             status = _drive(opened, status, wait=wait, talks=talks, name=name, tried=known)
         except PromptQuit:
             status = opened.runtime.status(status.session_id)
+    if resumed and not as_json and _waits_for_input(status):
+        _print_last_turn(opened, status.session_id)
     code = report_status(status, name, as_json=as_json, terminal=at_terminal())
     if not as_json:
-        if not isinstance(status, Finished):
+        if isinstance(status, Paused) and status.signals and not status.queries:
+            _print_send_commands(opened, status.signals, name)
+        elif not isinstance(status, Finished):
             _print_resume_command(opened, name)
         elif isinstance(status.outcome, Raised) and not _is_in_memory(opened):
             moves = opened.runtime.explain(status.session_id).moves
@@ -223,13 +239,15 @@ def _drive(
                 return status  # another process has its program
             status = opened.runtime.status(status.session_id)
             continue
+        if isinstance(status, Paused) and status.signals and not status.queries:
+            return status
         if not isinstance(status, Paused) or not status.queries:
             if wait is None and isinstance(status, Running):
                 opened.ask(lambda runtime, which=status.session_id: _check_resumes(runtime, which))  # type: ignore[misc]
             if wait is None and talks:
                 click.secho(format_headline(status, name), dim=True, err=True)
             status = _wait(opened, status, wait)
-            if wait is not None and not (isinstance(status, Paused) and status.queries):
+            if wait is not None and not (isinstance(status, Paused) and status.needs_outside):
                 return status
             continue
         if _list_model_queries(status) - tried:  # each question is sent to a model only once
@@ -267,10 +285,33 @@ def _wait(opened: CommandRuntime, status: Status, wait: float | None) -> Status:
         status = opened.runtime.wait(status.session_id, left)
         if (
             isinstance(status, Finished)
-            or (isinstance(status, Paused) and status.queries)
+            or (isinstance(status, Paused) and status.needs_outside)
             or (end is not None and time.monotonic() >= end)
         ):
             return status
+
+
+def _waits_for_input(status: Status) -> bool:
+    """Whether a conversation waits for its next message."""
+    return isinstance(status, Paused) and INPUT in status.signals and not status.queries
+
+
+def _print_last_turn(opened: CommandRuntime, session_id: str) -> None:
+    """Prints what the agent said in its last turn, or how the turn ended."""
+    from everhold.core.graph import extract_text
+
+    try:
+        conversation = opened.runtime.conversation(session_id)
+    except NotAnAgent:  # another program, which receives a signal of this name
+        return
+    turns = conversation.turns()
+    if not turns:
+        return
+    last = turns[-1]
+    if isinstance(last.outcome, TurnAnswered) and last.leaf is not None:
+        click.echo(strip_controls(extract_text(conversation.node(last.leaf).content)))
+    elif isinstance(last.outcome, TurnFailed):
+        click.secho(f"(the turn failed: {strip_controls(last.outcome.error)})", err=True, fg="red")
 
 
 def _list_model_queries(status: Status) -> set[str]:
@@ -302,6 +343,14 @@ def _answer_by_person(opened: CommandRuntime, query: OpenQuery, name: str) -> St
         except (AnswerConflict, QueryClosed) as late:
             click.secho(str(late), fg="red", err=True)
             return opened.runtime.status(query.session_id)
+
+
+def _print_send_commands(opened: CommandRuntime, signals: Sequence[str], name: str) -> None:
+    """Prints how to send the signals, or the input, that a session waits for."""
+    for signal in signals:
+        words = ("send", name, "MESSAGE") if signal == INPUT else ("signal", name, signal)
+        command = format_command(*words) + opened.database_option
+        click.secho(f"to send it: {command}", dim=True, err=True)
 
 
 def _print_resume_command(opened: CommandRuntime, name: str) -> None:

@@ -208,13 +208,17 @@ LISTED: Final = frozenset(Kind) - INNER
 EFFECTS: Final = frozenset(kind for kind, facts in KINDS.items() if facts.effect)
 IN_STORE: Final = frozenset(kind for kind, facts in KINDS.items() if facts.in_store)
 SENT_BY_NAME: Final = frozenset(kind for kind, facts in KINDS.items() if facts.by_name)
+#: Kinds that `answer` answers, and that are shown as questions. Signals are sent by their name.
+QUESTIONS: Final = ANSWERABLE - SENT_BY_NAME
+#: Kinds of the questions of a session: those of `QUESTIONS`, and calls of unknown outcome.
+ASKED: Final = LISTED - SENT_BY_NAME
 METERED: Final = frozenset(kind for kind, facts in KINDS.items() if facts.metered)
 LUA_KINDS: Final = frozenset(kind for kind, facts in KINDS.items() if facts.in_lua)
 TEXT_KINDS: Final = frozenset(kind for kind, facts in KINDS.items() if facts.text)
 NOTICED: Final = frozenset(kind for kind, facts in KINDS.items() if facts.noticed)
 NOTIFIED: Final = frozenset(kind for kind, facts in KINDS.items() if facts.notified)
 #: Kinds with which a turn of an agent waits for a person or a system outside.
-ASKED_OUTSIDE: Final = ANSWERABLE - MODEL_KINDS - SENT_BY_NAME
+ASKED_OUTSIDE: Final = QUESTIONS - MODEL_KINDS
 
 
 # ---- queries and answers

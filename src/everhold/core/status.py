@@ -15,13 +15,13 @@ import msgspec
 
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
+from everhold.core.intake import INPUT
 from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
 from everhold.core.query import (
-    ANSWERABLE,
-    LISTED,
+    ASKED,
     METERED,
-    SENT_BY_NAME,
+    QUESTIONS,
     Blocked,
     Kind,
     Query,
@@ -174,9 +174,10 @@ class Running(msgspec.Struct, frozen=True):
 
 
 class Paused(msgspec.Struct, frozen=True):
-    """The session waits for answers to `queries`, or for the events described in `waiting_for`.
+    """The session waits for answers to `queries`, for `signals`, or for the events described in
+    `waiting_for`.
 
-    `until` is the time of its earliest timer or expiry.
+    `until` is the time of its earliest timer or expiry. `signals` are names.
     """
 
     session_id: str
@@ -184,10 +185,16 @@ class Paused(msgspec.Struct, frozen=True):
     until: float | None = None
     waiting_for: tuple[str, ...] = ()
     progress: Progress | None = None  # what the program reported last
+    signals: tuple[str, ...] = ()
 
     @property
     def state(self) -> str:
         return "paused"
+
+    @property
+    def needs_outside(self) -> bool:
+        """Whether it waits for an answer or a signal from outside."""
+        return bool(self.queries or self.signals)
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -220,6 +227,11 @@ class Finished(msgspec.Struct, frozen=True):
         return self.outcome.error if isinstance(self.outcome, Raised) else None
 
 
+def describe_signals(names: Iterable[str]) -> tuple[str, ...]:
+    """The signals that a session waits for, in words. An agent waits for its input."""
+    return tuple("an input" if name == INPUT else f"the signal {name!r}" for name in names)
+
+
 #: The status of a session.
 Status = Accepted | Running | Paused | Finished
 
@@ -230,15 +242,13 @@ def require_sole_query(session_id: str, state: str, open_queries: Sequence[Q]) -
     """The one open query that can be answered from outside; raises `NoOpenQuery` or
     `ManyOpenQueries`.
 
-    A call counts if its outcome is unknown. A signal does not count if another query is open,
-    because it is sent by name (an agent always waits for one).
+    A call counts if its outcome is unknown. A signal does not count: it is sent by name.
     """
-    pending = [query for query in open_queries if query.kind in LISTED]
-    asked = [query for query in pending if query.kind not in SENT_BY_NAME]
-    if len(asked or pending) == 1:
-        return (asked or pending)[0]
+    pending = [query for query in open_queries if query.kind in ASKED]
+    if len(pending) == 1:
+        return pending[0]
     if pending:
-        raise ManyOpenQueries(session_id, [query.id for query in asked or pending])
+        raise ManyOpenQueries(session_id, [query.id for query in pending])
     raise NoOpenQuery(session_id, state)
 
 
@@ -336,7 +346,7 @@ class PendingFilter(msgspec.Struct, frozen=True):
 
 def snapshot_session(facts: SessionFacts, pending: PendingFilter | None = None) -> dict[str, JSON]:
     """The snapshot of one session, for a status call."""
-    waiting = [query for query in facts.open if query.kind in ANSWERABLE]
+    waiting = [query for query in facts.open if query.kind in QUESTIONS]
     shown: dict[str, JSON] = {
         "session_id": facts.session_id,
         "state": str(facts.state) if facts.state in LIVE else "terminal",

@@ -19,7 +19,8 @@ import msgspec
 from everhold.core.codec import JSON, is_same_json
 from everhold.core.journal import AskedQuery, Delivery
 from everhold.core.query import (
-    ANSWERABLE,
+    QUESTIONS,
+    SENT_BY_NAME,
     Kind,
     Query,
     QueryAnswer,
@@ -40,6 +41,7 @@ from everhold.errors import (
     SessionEnded,
     UnknownQuery,
 )
+from everhold.shell_command import format_command
 
 
 class GivenAnswer(msgspec.Struct, frozen=True):
@@ -54,13 +56,15 @@ class GivenAnswer(msgspec.Struct, frozen=True):
 def list_answerable(
     opened: Mapping[int, AskedQuery], working: Mapping[int, Any]
 ) -> list[AskedQuery]:
-    """The open queries that can be answered from outside, as they are shown."""
+    """The open questions that can be answered from outside, as they are shown. A signal is none: it
+    is sent by its name.
+    """
     found = []
     for q, entry in opened.items():
         kind = entry.query.kind
         if q in working:
             continue
-        if kind in ANSWERABLE:
+        if kind in QUESTIONS:
             found.append(entry)
         elif kind is Kind.CALL:
             found.append(
@@ -122,7 +126,13 @@ class AnswerCheck:
     def _fitting(self, query: Query, given: GivenAnswer, by: dict[str, JSON] | None) -> QueryAnswer:
         if query.kind is Kind.CALL and query.q not in self._working:
             query = unknown_effects.make_rerun_question(query)
-        elif query.kind not in ANSWERABLE:
+        elif query.kind in SENT_BY_NAME:
+            raise NotAllowed(
+                f"{query.id} of session {self._id!r} is the signal {query.name!r}: a signal is"
+                " sent, not answered",
+                f"See how to send it: {format_command('explain', self._id)}",
+            )
+        elif query.kind not in QUESTIONS:
             raise NotAllowed(
                 f"{query.id} of session {self._id!r} is a {query.kind}; only everhold answers it",
                 "Nothing was changed. `everhold explain` says what the session waits for.",

@@ -33,7 +33,14 @@ from everhold.core.journal import AskedQuery, Delivery, find_open_queries, get_n
 from everhold.core.lease import TTL, LeaseTimings
 from everhold.core.metrics import Metrics
 from everhold.core.observer import Observer, Observers
-from everhold.core.query import Kind, Query, QueryAnswer, Usage, parse_query_number
+from everhold.core.query import (
+    SENT_BY_NAME,
+    Kind,
+    Query,
+    QueryAnswer,
+    Usage,
+    parse_query_number,
+)
 from everhold.core.session import (
     WORKERS,
     Birth,
@@ -895,7 +902,7 @@ class Engine:
     async def wait(
         self, session_id: str, timeout: float | None, *, settled: bool = False
     ) -> Status:
-        """Wait until the session has ended or asks a question that needs an answer from outside.
+        """Wait until the session has ended, or needs an answer or a signal from outside.
 
         With `settled`, wait only for the work of this process, not for timers, children and other
         processes.
@@ -913,7 +920,7 @@ class Engine:
                     if (
                         settled
                         or isinstance(status, Finished)
-                        or (isinstance(status, Paused) and status.queries)
+                        or (isinstance(status, Paused) and status.needs_outside)
                     ):
                         return status
                 left = None if deadline is None else deadline - loop.time()
@@ -930,18 +937,25 @@ def make_open_status(
         OpenQuery(birth.id, entry.query, entry.at, head.blocked(entry.query.q))
         for entry in list_answerable(opened, working)
     )
+    signals = (
+        ()
+        if len(queries) == len(opened)
+        else tuple(one.query.name for one in opened.values() if one.query.kind in SENT_BY_NAME)
+    )
     if head.state is SessionState.RUNNING:
         busy = _busy(birth, opened, working)
         if queries and not head.mail:
-            return Paused(birth.id, queries, head.due_at, busy, head.metrics.progress)
+            progress = head.metrics.progress
+            return Paused(birth.id, queries, head.due_at, busy, progress, signals)
         busy = busy or ("its program, to take an accepted answer",)
         return Running(birth.id, busy, head.metrics.progress)
     return Paused(
         birth.id,
         queries,
         head.due_at,
-        () if queries else _busy(birth, opened, working) or ("a timer",),
+        () if queries else _busy(birth, opened, working) or (() if signals else ("a timer",)),
         head.metrics.progress,
+        signals,
     )
 
 

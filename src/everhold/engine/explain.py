@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import datetime
 import shlex
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -49,6 +49,8 @@ _RERUN = {
 
 #: Queued items that are listed one by one.
 MAX_LISTED_ITEMS: Final = 5
+#: Questions of the same kind that are listed one by one; more are counted.
+MAX_ALIKE: Final = 3
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -189,11 +191,26 @@ class _Explainer:
             self.because.append(
                 f"Its program restarted at step {restarted.n}; earlier steps are not replayed."
             )
+        groups: dict[tuple[Any, ...], list[AskedQuery]] = {}
         for q, entry in opened.items():
             if q in working:
-                self._worked_on(entry, working[q].worker, working[q].since)
+                alike: tuple[Any, ...] = (
+                    working[q].worker,
+                    entry.query.kind,
+                    entry.query.name,
+                    entry.query.rerun,
+                )
             elif q not in answered:
-                self._open(entry)
+                alike = ("", *self._describe_open(entry))
+            else:
+                continue
+            groups.setdefault(alike, []).append(entry)
+        for (worker, *_), entries in groups.items():
+            if worker:
+                since = min(working[entry.query.q].since for entry in entries)
+                self._worked_on(entries, worker, since)
+            else:
+                self._open(entries)
         if kept:
             wait = "answer waits" if len(kept) == 1 else "answers wait"
             self.because.append(f"{len(kept)} accepted {wait} for a process that has its program.")
@@ -212,41 +229,67 @@ class _Explainer:
                 )
             self._due(record.head.due_at)
 
-    def _open(self, entry: AskedQuery) -> None:
+    def _describe_open(self, entry: AskedQuery) -> tuple[str, ...]:
+        """What open questions have in common that are explained together."""
         query = entry.query
+        blocked = self._record.head.blocked(query.q)
+        why = () if blocked is None else (blocked.code, blocked.message)
+        return (query.kind, query.name, query.to or "", *why)
+
+    def _open(self, entries: Sequence[AskedQuery]) -> None:
+        """Explain open questions of the same kind, by the first few of them."""
+        first = entries[0]
+        query = first.query
         facts = KINDS[query.kind]
-        span = _span(self._now - entry.at)
+        span = _span(self._now - first.at)
         if query.kind in SENT_BY_NAME and self._talks and query.name == INPUT:
             self.because.append(f"It has waited {span} for an input.")
             self.moves.append(f"Send it an input: everhold send {self._name} WORDS")
             return
+        shown = entries if len(entries) <= MAX_ALIKE + 1 else entries[:MAX_ALIKE]
+        if facts.because:
+            self.because += [facts.because.format_map(self._words(entry)) for entry in shown]
+            if rest := entries[len(shown) :]:
+                self.because.append(f"The same goes for {len(rest)} more: {_ids(rest)}.")
+        for entry in entries:
+            blocked = self._record.head.blocked(entry.query.q)
+            if blocked is not None:
+                self.blocked[entry.query.id] = blocked
+        if query.id in self.blocked:
+            blocked = self.blocked[query.id]
+            self.because.append(
+                f"{_ids(entries)} could not be answered ({_span(self._now - blocked.at)} ago):"
+                f" {blocked.message} [{blocked.code}]"
+            )
+            if blocked.hint:
+                self._add_move(f"{blocked.hint} Then move it: everhold run -c {self._name}")
+        if query.kind in MODEL_KINDS and query.to is None:
+            self._for_models()
+        if facts.move:
+            self._add_move(facts.move.format_map(self._words(first)))
+            if others := entries[1:]:
+                self.moves.append(f"The same way for {_ids(others)}.")
+
+    def _words(self, entry: AskedQuery) -> dict[str, str]:
+        """What the sentences of a kind may name."""
+        query = entry.query
         words = {
             "id": query.id,
             "kind": query.kind,
             "name": query.name,
             "prompt": _words(query),
-            "whom": query.to or facts.whom.format(name=query.name),
-            "span": span,
+            "whom": query.to or KINDS[query.kind].whom.format(name=query.name),
+            "span": _span(self._now - entry.at),
             "session": self._name,
             "signal": shlex.quote(query.name),
         }
         if query.kind is Kind.SESSION:
             words["child"] = child_id(self._record.birth, entry)
-        if facts.because:
-            self.because.append(facts.because.format_map(words))
-        blocked = self._record.head.blocked(query.q)
-        if blocked is not None:
-            self.blocked[query.id] = blocked
-            self.because.append(
-                f"{query.id} could not be answered ({_span(self._now - blocked.at)} ago):"
-                f" {blocked.message} [{blocked.code}]"
-            )
-            if blocked.hint:
-                self.moves.append(f"{blocked.hint} Then move it: everhold run -c {self._name}")
-        if query.kind in MODEL_KINDS and query.to is None:
-            self._for_models()
-        if facts.move:
-            self.moves.append(facts.move.format_map(words))
+        return words
+
+    def _add_move(self, sentence: str) -> None:
+        if sentence not in self.moves:
+            self.moves.append(sentence)
 
     def _for_models(self) -> None:
         """Say whether workers may answer its model questions."""
@@ -256,7 +299,7 @@ class _Explainer:
                 "A worker that has a model and its program answers it: everhold worker"
                 " --answer-with CMD"
             )
-            self.moves.append(words)
+            self._add_move(words)
         elif answered_by == OUTSIDE:
             self.because.append(
                 "Its model questions are answered outside (by an MCP host, or by hand), never by"
@@ -267,19 +310,21 @@ class _Explainer:
                 "An older everhold started it, so workers do not answer its model questions by"
                 " default."
             )
-            self.moves.append(
+            self._add_move(
                 "Let a worker answer them: everhold worker --adopt-parked --answer-with CMD"
             )
 
-    def _worked_on(self, entry: AskedQuery, worker: str, since: float) -> None:
-        query = entry.query
+    def _worked_on(self, entries: Sequence[AskedQuery], worker: str, since: float) -> None:
+        """Explain queries of the same name that one process works on."""
+        query = entries[0].query
+        ids = _ids(entries)
         row = self._workers.get(worker)
         if worker == NO_WORKER or worker in self._idle:
             self.because.append(
-                f"{query.name or query.kind} ({query.id}) has not started yet, after"
+                f"{query.name or query.kind} ({ids}) has not started yet, after"
                 f" {_span(self._now - since)}."
             )
-            self.moves.append("The next process that has its program starts it.")
+            self._add_move("The next process that has its program starts it.")
             return
         where = (
             f"process {row.pid} on {get_machine_name(row.host)}" if row is not None else "a process"
@@ -287,12 +332,12 @@ class _Explainer:
         what = query.name or query.kind
         if worker in self._living:
             self.because.append(
-                f"{where} works on {what} ({query.id}), for {_span(self._now - since)} so far."
+                f"{where} works on {what} ({ids}), for {_span(self._now - since)} so far."
             )
             return
-        self.because.append(f"{where} worked on {what} ({query.id}) and is dead.")
+        self.because.append(f"{where} worked on {what} ({ids}) and is dead.")
         then = _RERUN[query.rerun] if query.kind is Kind.CALL else "it is asked again"
-        self.moves.append(f"The next process that has its program claims it: {then}.")
+        self._add_move(f"The next process that has its program claims it: {then}.")
 
     def _due(self, due: float) -> None:
         if due > self._now:
@@ -358,6 +403,24 @@ class _Explainer:
 def _repeatable(query: Query) -> bool:
     """Whether a query may be asked again without an effect that must not happen twice."""
     return query.kind in SCRIPTED_KINDS or (query.kind is Kind.CALL and query.rerun is Rerun.SAFE)
+
+
+def _ids(entries: Sequence[AskedQuery]) -> str:
+    """The ids of queries, the first of them if they are many: `q-1 to q-8, q-11 and 4 more`."""
+    runs: list[list[int]] = []
+    for q in sorted(entry.query.q for entry in entries):
+        if runs and q == runs[-1][-1] + 1:
+            runs[-1].append(q)
+        else:
+            runs.append([q])
+    words: list[str] = []
+    for run in runs:
+        if len(run) > 2:
+            words.append(f"q-{run[0]} to q-{run[-1]}")
+        else:
+            words += [f"q-{q}" for q in run]
+    more = len(words) - MAX_LISTED_ITEMS
+    return ", ".join(words[:MAX_LISTED_ITEMS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _words(query: Query) -> str:

@@ -11,14 +11,14 @@ Rules
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from everhold.core.codec import JSON
-from everhold.core.query import KINDS, MODEL_KINDS, SENT_BY_NAME, Kind
+from everhold.core.intake import INPUT
+from everhold.core.query import KINDS, MODEL_KINDS, Kind
 from everhold.core.status import (
     Accepted,
     Finished,
@@ -31,7 +31,7 @@ from everhold.core.status import (
 )
 from everhold.errors import AnswerFailed, EverholdError
 from everhold.programs.lua.program import TEXT_REF
-from everhold.shell_command import add_database_option
+from everhold.shell_command import add_database_option, format_command
 from everhold.wire import (
     dump_wire_json,
     error_json,
@@ -92,6 +92,10 @@ def render_status(
     if shown["status"] == "error" and shown.get("code") in HINTS:
         shown["hint"] = HINTS[str(shown["code"])]
     people = [_render_person_question(query, option) for query in list_other_questions(status)]
+    people += [
+        {"kind": "signal", "prompt": name, "command": command}
+        for name, command in list_signal_commands(status, option)
+    ]
     if people:
         shown["for_people"] = people
     shown |= extra or {}
@@ -162,9 +166,17 @@ def _render_person_question(query: OpenQuery, option: str) -> dict[str, JSON]:
 
 def format_answer_command(query: OpenQuery, option: str) -> str:
     """The command by which a person answers."""
-    if query.kind in SENT_BY_NAME:
-        return f"everhold signal {query.session_id} {shlex.quote(query.name)}{option}"
-    return f"everhold answer {query.session_id} --query {query.id}{option}"
+    return format_command("answer", query.session_id, "--query", query.id) + option
+
+
+def list_signal_commands(status: Status, option: str) -> list[tuple[str, str]]:
+    """The signals that a session waits for, each with the command that sends it."""
+    session = status.session_id
+    found = []
+    for name in status.signals if isinstance(status, Paused) else ():
+        words = ("send", session, "MESSAGE") if name == INPUT else ("signal", session, name)
+        found.append((name, format_command(*words) + option))
+    return found
 
 
 # ---- the next step

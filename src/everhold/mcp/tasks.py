@@ -308,6 +308,10 @@ def _describe_waiting(status: Status, option: str) -> str:
         f"a person, who answers with `{render.format_answer_command(query, option)}`"
         for query in render.list_other_questions(status)
     ]
+    waits += [
+        f"a signal, which is sent with `{command}`"
+        for _, command in render.list_signal_commands(status, option)
+    ]
     waits += status.waiting_for if isinstance(status, Running | Paused) else ()
     return f"Waiting for {'; '.join(waits)}." if waits else "Working."
 

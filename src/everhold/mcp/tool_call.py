@@ -176,7 +176,8 @@ class ToolCall:
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         while (
-            render.list_other_questions(status)
+            isinstance(status, Paused)
+            and status.needs_outside
             and not render.list_model_questions(status)
             and clock() < end
         ):
@@ -186,7 +187,7 @@ class ToolCall:
 
 
 def _moves(status: Status) -> bool:
-    return isinstance(status, Running) or (isinstance(status, Paused) and not status.queries)
+    return isinstance(status, Running) or (isinstance(status, Paused) and not status.needs_outside)
 
 
 # ---- children
@@ -200,7 +201,7 @@ async def find_asking_child(runtime: Runtime, status: Status) -> str:
     words = status.waiting_for if isinstance(status, Paused | Running) else ()
     for child in [word.removeprefix(_CHILD) for word in words if word.startswith(_CHILD)]:
         found = await runtime.status(child)
-        if isinstance(found, Paused) and found.queries:
+        if isinstance(found, Paused) and found.needs_outside:
             return child
         if deeper := await find_asking_child(runtime, found):
             return deeper

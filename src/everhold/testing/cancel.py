@@ -319,12 +319,6 @@ class _Run:
                 self.wrong.append(f"the outcome of {asked} is unknown")
                 await runtime.answer(query, {"rerun": True})
                 return True
-            if query.kind is Kind.SIGNAL and query.name in story.signals:
-                signal = functools.partial(
-                    runtime.signal, query.session_id, query.name, story.signals[query.name]
-                )
-                await self._call(f"signal {query.name!r}", signal, repeat=False)
-                return True
             if query.kind in SCRIPTED_KINDS and story.answers is not None:
                 together = [
                     each
@@ -340,6 +334,13 @@ class _Run:
                 else:
                     one = functools.partial(_answer, runtime, query, answered[query.id])
                     await self._call(f"answer {asked}", one, repeat=True)
+                return True
+        for query in await runtime.inbox(kind=Kind.SIGNAL, limit=10_000):
+            if query.name in story.signals:
+                signal = functools.partial(
+                    runtime.signal, query.session_id, query.name, story.signals[query.name]
+                )
+                await self._call(f"signal {query.name!r}", signal, repeat=False)
                 return True
         due = await runtime.store.next_due()
         if due is None:
@@ -358,10 +359,8 @@ class _Run:
             return error
 
     async def _describe_open(self) -> str:
-        return (
-            "; ".join(describe_query(query.query) for query in await self.runtime.inbox())
-            or "nothing that can happen"
-        )
+        waits = [*await self.runtime.inbox(), *await self.runtime.inbox(kind=Kind.SIGNAL)]
+        return "; ".join(describe_query(one.query) for one in waits) or "nothing that can happen"
 
 
 async def _answer(runtime: RuntimeForTests, query: OpenQuery, answered: Any) -> None:

@@ -225,7 +225,8 @@ class _Crashes:
             ):
                 return True
             if not await self._supply_one(runtime):
-                self._open = [describe_query(query.query) for query in await runtime.inbox()]
+                waits = [*await runtime.inbox(), *await runtime.inbox(kind=Kind.SIGNAL)]
+                self._open = [describe_query(query.query) for query in waits]
                 return False
         raise AssertionError(f"{self._call!r} does not reach its end in {_TURNS} turns")
 
@@ -236,7 +237,8 @@ class _Crashes:
                 # a person checked: the call had not happened
                 await runtime.answer(query, {"rerun": True})
                 return True
-            if query.kind is Kind.SIGNAL and query.name in self._signals:
+        for query in await runtime.inbox(kind=Kind.SIGNAL):
+            if query.name in self._signals:
                 await runtime.signal(query.session_id, query.name, self._signals[query.name])
                 return True
         due = await runtime.store.next_due()

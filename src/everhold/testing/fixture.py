@@ -26,7 +26,14 @@ from everhold.archive.recording import Recording
 from everhold.blocking import BlockingRuntime
 from everhold.core.journal import describe_query
 from everhold.core.query import MODEL_KINDS, Kind, Query
-from everhold.core.status import Accepted, Finished, OpenQuery, Paused, Status
+from everhold.core.status import (
+    Accepted,
+    Finished,
+    OpenQuery,
+    Paused,
+    Status,
+    describe_signals,
+)
 from everhold.errors import EverholdError, Waiting
 from everhold.models import test_guard
 from everhold.models.script import compile_prompt_pattern
@@ -388,6 +395,8 @@ class Session:
             return status.state if status.error is None else f"failed: {status.error}"
         questions = [f"it waits for {describe_query(query.query)}" for query in self.queries]
         words = () if isinstance(status, Accepted) else status.waiting_for
+        if isinstance(status, Paused):
+            words += describe_signals(status.signals)
         return "; ".join([*questions, *(f"it waits for {word}" for word in words)]) or status.state
 
     # ---- saying what should be so

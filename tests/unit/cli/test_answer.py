@@ -1,5 +1,6 @@
 """Answering from the command line, and who may."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ def test_no_one_at_a_terminal_and_no_name_means_no_approval(cli: Cli) -> None:
     said = cli("answer", "seven", "yes")
     assert said.code == 2
     assert "[not_allowed]" in said.err
-    assert "--as NAME --yes" in said.err
+    assert "everhold answer seven --query q-1 --as NAME --yes" in said.err
     assert len(cli("inbox", "--json").json["queries"]) == 1
 
 
@@ -59,6 +60,69 @@ def test_at_a_terminal_one_is_asked(cli: Cli) -> None:
     assert "Refund 7?" in said.out
     assert "should be yes or no, got 'perhaps'" in said.err
     assert said.code == 0
+
+
+def test_a_signal_is_no_question_and_answer_refuses_it(cli: Cli) -> None:
+    """Whether it is alone or named. `run`, `show` and `explain` tell the signal and its command."""
+    ran = cli("run", "shop.py:waits", "--key", "w")
+    assert (ran.code, ran.json["status"], ran.json["signals"]) == (10, "waiting", ["go"])
+    assert "waiting · w · for the signal 'go'" in ran.err
+    assert "to send it: everhold signal w go" in ran.err
+    for words in (["yes"], ["--yes", "--as", "ana"], ["x", "--query", "q-0"], ["--error", "no"]):
+        assert cli("answer", "w", *words).code == 2
+    named = cli("answer", "w", "x", "--query", "q-0").err
+    assert "q-0" in named and "is the signal 'go'" in named and "[not_allowed]" in named
+    asked = cli("answer", "w", typed="sure\n")
+    assert (asked.code, "sure" in asked.out) == (2, False)
+    shown = cli("show", "w").out
+    assert "for the signal 'go'" in shown and "question open" not in shown
+    assert cli("signal", "w", "go", "now").out == "now\n"
+
+
+def test_a_signal_beside_a_question_leaves_the_question_to_be_answered(cli: Cli) -> None:
+    Path("both.py").write_text(BOTH)
+    assert cli("run", "both.py:both", "--key", "b").json["signals"] == ["go"]
+    assert cli("answer", "b", "Ana", "--as", "ana").json["waiting_for"] == ["the signal 'go'"]
+    assert cli("signal", "b", "go", "now").out == '["Ana","now"]\n'
+
+
+AGENT = """
+import everhold
+from everhold.plugins import Approval
+
+@everhold.tool
+def refund(order: str) -> str:
+    "Give money back."
+    return f"receipt for {order}"
+
+desk = everhold.Agent(instructions="Help.", tools=[refund], plugins=[Approval("refund")])
+"""
+BOTH = """
+import asyncio
+import everhold
+
+@everhold.program
+async def both(ctx: everhold.Context) -> list:
+    return await asyncio.gather(ctx.input("Your name?"), ctx.receive("go"))
+"""
+
+
+def test_after_an_approval_the_agent_is_heard(cli: Cli, tmp_path: Path) -> None:
+    """Its words are standard output, and nothing else is."""
+    (tmp_path / "desk.py").write_text(AGENT)
+    pay = {"tool_calls": [{"name": "refund", "input": {"order": "7"}}]}
+    (tmp_path / "pay.json").write_text(json.dumps([pay]))
+    (tmp_path / "words.json").write_text(json.dumps(["Your money is on its way."]))
+    asked = cli(
+        "chat", "desk.py:desk", "--session", "ana", "--answers", "pay.json", piped="Refund 7.\n"
+    )
+    assert asked.code == 10
+    said = cli("answer", "ana", "--as", "boss", "--yes", "--answers", "words.json")
+    assert said.out == "Your money is on its way.\n"
+    assert "waiting · ana · for an input" in said.err
+    assert "to send it: everhold send ana MESSAGE" in said.err
+    again = cli("run", "-c", "ana")
+    assert (again.code, again.out) == (10, "")
 
 
 def test_words_for_a_person_need_a_name_without_a_terminal(cli: Cli) -> None:

@@ -156,7 +156,7 @@ def test_a_queue_is_read_without_the_agent(desk: Cli) -> None:
 def test_a_verdict_is_no_signal(desk: Cli) -> None:
     desk("command", "c", "cancel_turn", "--key", "stop")
     refused = desk("answer", "c", "--yes", "--as", "maria")
-    assert refused.code == 2 and "--yes and --no answer an approval" in refused.err
+    assert refused.code == 2 and "has no open question [no_open_query]" in refused.err
     assert "maria" not in desk("show", "c", "--full").out
 
 

@@ -73,6 +73,9 @@ def test_the_inbox_lists_what_is_open_with_its_age(cli: Cli) -> None:
     two(cli)
     assert "seven    q-1  approval" in cli("inbox").out
     assert [one["kind"] for one in cli("inbox", "--json").json["queries"]] == ["approval"]
+    assert [one["name"] for one in cli("inbox", "--kind", "signal", "--json").json["queries"]] == [
+        "go"
+    ]
     assert cli("inbox", "--kind", "llm").out.startswith("no open questions")
 
 

@@ -123,11 +123,12 @@ def test_sole_of_many_open():
 
 @pytest.mark.parametrize("kind", [Kind.APPROVAL, Kind.LLM, Kind.CALL])
 def test_a_signal_that_is_waited_for_makes_no_question_ambiguous(kind):
-    """It is sent by its name; alone it is what is meant."""
+    """It is sent by its name, and never answered."""
     signal, question = asked(0, kind=Kind.SIGNAL), asked(1, kind=kind)
 
     assert require_sole_query("s-1", "paused", [signal, question]) is question
-    assert require_sole_query("s-1", "paused", [signal]) is signal
+    with pytest.raises(NoOpenQuery):
+        require_sole_query("s-1", "paused", [signal])
     with pytest.raises(ManyOpenQueries, match=r"\(q-1, q-2\)"):
         require_sole_query("s-1", "paused", [signal, question, asked(2)])
 

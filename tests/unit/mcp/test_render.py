@@ -25,7 +25,7 @@ def asked(*queries):
 LLM = Query(0, "0:0", "Why?")
 MORE = Query(1, "0:1", "And?", system="Be kind.", grounded=True, underspecified=True)
 YES = Query(2, "0:2", "Pay?", kind=Kind.APPROVAL, schema={"type": "boolean"})
-GO = Query(3, "0:3", kind=Kind.SIGNAL, name="go")
+GO = Paused("s-1", signals=("go",))
 
 STATUSES = [
     Accepted("s-1", 2),
@@ -36,7 +36,7 @@ STATUSES = [
     asked(LLM, MORE),
     asked(LLM, YES),
     asked(YES),
-    asked(GO),
+    GO,
     Paused("s-1", until=5.0, waiting_for=("a timer",)),
     Finished("s-1", Returned({"a": 1}), {}),
     Finished("s-1", Raised("broken"), {}),
@@ -58,7 +58,9 @@ def test_the_next_sentence_is_one_and_names_the_session_or_the_end(status):
 
 
 @pytest.mark.parametrize(
-    "status", [one for one in STATUSES if not isinstance(one, Paused) or not one.queries], ids=str
+    "status",
+    [one for one in STATUSES if not isinstance(one, Paused) or not one.needs_outside],
+    ids=str,
 )
 def test_the_keys_of_the_wire_are_kept(status):
     wire, told = (
@@ -102,13 +104,20 @@ def test_a_question_for_a_person_is_never_among_those_for_a_model():
 
 
 def test_a_signal_is_sent_and_not_answered():
-    assert render.render_status(asked(GO))["for_people"][0]["command"] == "everhold signal s-1 go"
+    assert render.render_status(GO)["for_people"] == [
+        {"kind": "signal", "prompt": "go", "command": "everhold signal s-1 go"}
+    ]
+
+
+def test_an_input_of_a_conversation_is_sent_as_a_message():
+    told = render.render_status(Paused("s-1", signals=("input",)), option=" -d app.db")
+    assert told["for_people"][0]["command"] == "everhold send s-1 MESSAGE -d app.db"
 
 
 def test_what_a_person_types_is_one_command_whatever_a_signal_is_called():
-    odd = Query(3, "0:3", kind=Kind.SIGNAL, name="go; rm -rf ~")
+    odd = Paused("s-1", signals=("go; rm -rf ~",))
     assert (
-        render.render_status(asked(odd))["for_people"][0]["command"]
+        render.render_status(odd)["for_people"][0]["command"]
         == "everhold signal s-1 'go; rm -rf ~'"
     )
 

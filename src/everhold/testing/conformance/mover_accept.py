@@ -251,7 +251,7 @@ class MoverAcceptContract(MoverContractBase):
         front = await fleet.front(programs=programs)
         session = await fleet.begin(hears(count=5))
 
-        await fleet.asked(session, "")
+        await fleet.hears(session, "news")
         for value in ("a", "a", "b", "a", "a"):
             await front.signal(session, "news", value)
 
@@ -329,7 +329,7 @@ class MissingCodeContract(MoverContractBase):
         """A mover without the program stores the signals, and another one delivers them."""
         lacks, _ = await fleet.mover(without=[hears]), await fleet.mover()
         session = await fleet.begin(hears(count=4))
-        await fleet.asked(session, "")
+        await fleet.hears(session, "news")
 
         for value in (1, 1, 2, 1):
             await lacks.signal(session, "news", value)

@@ -142,7 +142,7 @@ class MoverFamilyContract(MoverContractBase):
             await front.answer(asked.queries[0], "yes")
 
         assert (await fleet.finish(session)).result == ["for the session"]
-        await fleet.asked(fork, "")
+        await fleet.hears(fork, "news")
         await front.signal(fork, "news", "for the fork")
         assert (await fleet.finish(fork)).result == ["for the fork"]
 

@@ -186,7 +186,7 @@ class MoverFaultContract(MoverContractBase):
         await fleet.movers()
         front, other = await fleet.front(), await fleet.front(programs=True)
         session = await fleet.begin(hears(count=3))
-        await fleet.asked(session, "")
+        await fleet.hears(session, "news")
 
         for place in (front, other):
             place.line.is_cut = True
@@ -509,7 +509,7 @@ class MoverStopContract(MoverContractBase):
         for after in range(12):
             place = places[after % len(places)]
             session = await fleet.begin(hears(count=2))
-            await fleet.asked(session, "")
+            await fleet.hears(session, "news")
             await self._given_up(
                 after,
                 lambda place=place, session=session: place.signal(session, "news", "maybe"),  # type: ignore[misc]

@@ -269,6 +269,15 @@ class Fleet:
         found: Paused = await self.until(paused)
         return found
 
+    async def hears(self, session_id: str, name: str) -> None:
+        """Wait until a session waits for this signal."""
+
+        async def listens() -> bool:
+            found = await self.status(session_id)
+            return isinstance(found, Paused) and name in found.signals
+
+        await self.until(listens)
+
     async def until(self, what: Callable[[], Any | Awaitable[Any]], *, tick: float = 0.0) -> Any:
         """Wait until a condition returns a true value; returns it. The clock advances by `tick` at
         each poll.
