@@ -133,6 +133,8 @@ async def test_a_frozen_database_can_be_answered_and_finished(frozen: Path) -> N
             asked = [query for query in asked if query.kind is not Kind.INPUT]
             for query in asked:
                 await runtime.answer(query, True if query.kind is Kind.APPROVAL else "at last")
+            for query in await runtime.inbox(kind="signal"):
+                await runtime.signal(query, query.name, "at last")
             if not asked and not await runtime.sessions(state="running"):
                 break
         clock.advance(4000)

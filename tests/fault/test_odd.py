@@ -65,7 +65,9 @@ STRANGE = [
 @pytest.mark.parametrize("value", STRANGE, ids=ascii)
 async def test_a_strange_value_is_kept(path: Path, value: object) -> None:
     """NUL and other rare characters, and numbers at their limits, come back as they were given."""
-    found = (await answered(path, odd.hear(), value)).result
+    async with Runtime(SQLiteStore(path)) as runtime:
+        status = await runtime.start(odd.hear())
+        found = (await runtime.signal(status.session_id, "word", value)).result
     assert (found, str(found)) == (value, str(value))
 
 

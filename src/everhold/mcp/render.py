@@ -373,6 +373,8 @@ def _format_question(asked: Mapping[str, Any]) -> str:
 
 
 def _format_person_question(one: Mapping[str, Any]) -> str:
+    if "id" not in one:
+        return f"The session waits for the signal {one['prompt']!r}. To send it: {one['command']}"
     to = f" (to {one['to']})" if "to" in one else ""
     return (
         f"For a person{to}, {one['kind']} {one['id']}: {one['prompt']}\nA person answers"

@@ -754,7 +754,7 @@ STATUS_SCHEMA: Final[dict[str, Any]] = {
         "for_people": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "Open questions that only a person may answer.",
+            "description": "Questions and signals for people, each with its command.",
         },
         "remaining": {"type": "integer", "description": "How many questions are still open."},
         "result": {"description": "What the program returned."},

@@ -109,6 +109,11 @@ def test_a_signal_is_sent_and_not_answered():
     ]
 
 
+def test_the_text_of_a_signal_has_its_command():
+    words = render.render_text(render.render_status(GO))
+    assert "waits for the signal 'go'. To send it: everhold signal s-1 go" in words
+
+
 def test_an_input_of_a_conversation_is_sent_as_a_message():
     told = render.render_status(Paused("s-1", signals=("input",)), option=" -d app.db")
     assert told["for_people"][0]["command"] == "everhold send s-1 MESSAGE -d app.db"
