@@ -511,7 +511,8 @@ async def test_a_schema_of_the_first_format_is_brought_up_to_date(postgres):
         assert store.maintenance.stats()["format"] == len(load_migrations())
         await store.attach("s-1", made, b"new", 1.0)
     postgres.run(
-        "DROP TABLE older.attachment, older.blob, older.lease, older.item, older.duty;"
+        "DROP FUNCTION older.open_intake_1;"
+        " DROP TABLE older.attachment, older.blob, older.lease, older.item, older.duty;"
         " ALTER TABLE older.worker DROP COLUMN ttl; DROP TABLE older.label;"
         " ALTER TABLE older.head_1 DROP COLUMN parked, DROP COLUMN ended_at, DROP COLUMN asking,"
         " DROP COLUMN created_at; ALTER TABLE older.notice DROP COLUMN created_at;"

@@ -9,7 +9,7 @@ from tests.postgres import fresh
 
 pytestmark = pytest.mark.xdist_group("postgres")
 
-MOST = 20
+MOST = 15
 #: A turn that takes longer than the pause between two notifications sends one more, of three
 #: statements or fewer. So does one after which a connection is opened.
 SLOW = 4

@@ -49,8 +49,7 @@ from everhold.stores.postgres.intake_rows import (
     SET_LOCAL,
     Rows,
     Statement,
-    build_intake_select,
-    build_lock_statements,
+    open_intake,
     read_intake,
     send_statements,
     write_intakes,
@@ -442,23 +441,24 @@ class PostgresGroupCommit:
         change: Change,
     ) -> None:
         receipt, ref, *_ = one.full
-        local = (SET_LOCAL, (self._strength(one.durable), LOCK_TIMEOUT))
+        settings = (self._strength(one.durable), LOCK_TIMEOUT)
         again = one.tried
         one.tried = True
-        begin: list[Statement] = [("BEGIN", ()), local, *([(_KNOWN, (receipt,))] if again else [])]
+        begin: list[Statement] = [("BEGIN", ()), *([(_KNOWN, (receipt,))] if again else [])]
+        if self._lines.pooled:  # otherwise the connection has the timeout for what comes first
+            begin.append((SET_LOCAL, settings))
         others: list[Statement] = [(_OTHERS, ([*one.posts], ref))] if one.posts else []
         # otherwise nothing depends on it
         said = await send_statements(line, self._schema, [*begin, *others]) if others else []
         given = (LAND, one.addressed(self._read_receivers(one, said[-1] if said else [])))
         acts: list[Statement] = [
             given,
-            build_lock_statements([change.id])[-1],
-            build_intake_select([change.id], change.named),
+            open_intake(change.id, change.named, settings),
             *build_link_statement([one]),
         ]
         said += await send_statements(line, self._schema, acts if said else [*begin, *acts])
-        known = said[2] if again else []
-        ((refused,),), _, rows, *_ = said[len(begin) + len(others) :]
+        known = said[1] if again else []
+        ((refused,),), rows, *_ = said[len(begin) + len(others) :]
         if known:  # it was committed before the connection broke
             await line.execute("ROLLBACK")
             return

@@ -62,13 +62,7 @@ _LOCK_LEASE: Final = (
     " (ARRAY(SELECT s.ref FROM everhold.session s WHERE s.id = ANY(%s) AND s.deleted = 0)) FOR"
     " NO KEY UPDATE"
 )
-# The second part reads the first one, so the head is locked before the lease.
-_LOCK_BOTH: Final = (
-    f"WITH head AS MATERIALIZED ({_LOCK_HEAD}), lease AS MATERIALIZED (SELECT session FROM"
-    " everhold.lease WHERE session"
-    " IN (SELECT ref FROM head) FOR NO KEY UPDATE) SELECT (SELECT count(*) FROM head), (SELECT"
-    " count(*) FROM lease)"
-)
+_OPEN: Final = "SELECT * FROM everhold.open_intake_1(%s, %s::text[], %s, %s, %s)"
 #: Items, each by an index, however many have ended: the queued ones, and the named ones.
 _WAITING: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref AND state = 'waiting'"
 _ENDED: Final = f"SELECT {_ITEM} FROM everhold.item WHERE session = s.ref AND state <> 'waiting'"
@@ -150,9 +144,15 @@ NAMED_DUTIES: Final = (
 _AS_IT_WAS: Final = "kind = %s AND id = %s AND version = %s"
 
 
-def lock_head_and_lease(session_id: str) -> Statement:
-    """One statement that locks the head of a session, and then its lease."""
-    return _LOCK_BOTH, ([escape_nul(session_id)],)
+def open_intake(
+    session_id: str, chosen: Sequence[str] | None, settings: tuple[str, str], *, only: bool = False
+) -> Statement:
+    """The statement that locks the head of a session, then its lease, and reads its intake as
+    `build_intake_select` does. `settings` are the values of `SET_LOCAL`.
+    """
+    which = "all" if chosen is None else "only" if only else "chosen" if chosen else "waiting"
+    names = [escape_nul(name) for name in chosen or ()]
+    return _OPEN, (escape_nul(session_id), names, which, *settings)
 
 
 def build_lock_statements(sessions: Sequence[str], *, free: bool = False) -> list[Statement]:

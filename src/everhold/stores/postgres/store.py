@@ -300,12 +300,10 @@ class PostgresStore:
         lasting: bool = False,
     ) -> T:
         """Runs an action on one intake; waits for other transactions on it."""
-        local = self._local(lasting=lasting)
-        begin = [
+        settings = self._local(lasting=lasting)[1]
+        begin: builtins.list[Statement] = [
             ("BEGIN", ()),
-            local,
-            intake_rows.lock_head_and_lease(session_id),
-            intake_rows.build_intake_select([session_id], chosen, only=only),
+            intake_rows.open_intake(session_id, chosen, settings, only=only),
         ]
         ref, fresh = self._decode_intake(
             session_id, (await send_statements(line, self.schema, begin))[-1], chosen, only=only

@@ -148,3 +148,36 @@ BEGIN
     WHERE w.fence > 0 AND v.namespace = w.namespace AND v.key = w.key;
   END IF;
 END $$;
+
+-- Locks the head and the lease of a session and reads its intake, as it is after the locks were granted. `which` items
+-- are read: the queued ones ('waiting'), also those that are named ('chosen'), only those ('only'), or 'all'.
+CREATE FUNCTION everhold.open_intake_1(wanted text, named text[], which text, strength text, patience text)
+RETURNS TABLE (session_id text, session_ref int8, session_state text, clock float8,
+  lease_seq int8, lease_owner text, lease_incarnation text, lease_token text, lease_generation int8, lease_claimed_at float8, lease_seal int8, lease_expires_at float8, lease_released int8,
+  item_seq int8, item_id text, item_key text, item_body text, item_at float8, item_available_at float8, item_state text, item_deferred int8, item_hold text, item_fence int8, item_ended text, item_seal int8
+) LANGUAGE plpgsql AS $$
+DECLARE
+  found int8;
+BEGIN
+  PERFORM set_config('synchronous_commit', strength, true), set_config('lock_timeout', patience, true);
+  SELECT h.ref INTO found FROM everhold.session s JOIN everhold.head_1 h ON h.ref = s.ref
+    WHERE s.id = wanted AND s.deleted = 0 FOR NO KEY UPDATE OF h;
+  PERFORM 1 FROM everhold.lease l WHERE l.session = found FOR NO KEY UPDATE;
+  RETURN QUERY SELECT wanted, h.ref, h.state, extract(epoch FROM clock_timestamp())::float8,
+    l.seq, l.owner, l.incarnation, l.token, l.generation, l.claimed_at, l.seal, l.expires_at, l.released,
+    i.seq, i.id, i.key, i.body, i.at, i.available_at, i.state, i.deferred, i.hold, i.fence, i.ended, i.seal
+  FROM everhold.head_1 h LEFT JOIN everhold.lease l ON l.session = h.ref LEFT JOIN LATERAL (
+    SELECT * FROM everhold.item i WHERE i.session = found AND i.state = 'waiting' AND which IN ('waiting', 'chosen')
+    UNION ALL
+    SELECT * FROM everhold.item i WHERE i.session = found AND i.state <> 'waiting' AND which = 'chosen' AND i.id = ANY (named)
+    UNION ALL
+    SELECT * FROM everhold.item i WHERE i.session = found AND i.state <> 'waiting' AND which = 'chosen' AND i.key = ANY (named)
+    UNION ALL
+    SELECT * FROM everhold.item i WHERE i.session = found AND which = 'only' AND i.id = ANY (named)
+    UNION ALL
+    SELECT * FROM everhold.item i WHERE i.session = found AND which = 'only' AND i.key = ANY (named)
+      AND NOT i.id = ANY (named)
+    UNION ALL
+    SELECT * FROM everhold.item i WHERE i.session = found AND which = 'all'
+  ) i ON true WHERE h.ref = found;
+END $$;
