@@ -3,6 +3,8 @@
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -228,3 +230,20 @@ def test_a_worker_whom_nobody_hears_any_more_goes_on(monkeypatch: pytest.MonkeyP
         voice.print_event("completed", "", "s-1")
         logging.getLogger("everhold").warning("something")
     assert len(said) == 1
+
+
+@pytest.mark.process
+def test_only_the_command_changes_the_garbage_collection() -> None:
+    """`import everhold` leaves Python's threshold as it is; a process of the command raises it."""
+    program = """
+import atexit, gc, sys
+before = gc.get_threshold()
+import everhold, everhold.__main__
+print(gc.get_threshold() == before)
+atexit.register(lambda: print(gc.get_threshold()[0]))
+sys.argv = ["everhold", "--version"]
+everhold.__main__.main()
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert said.stdout.splitlines()[::2] == ["True", "50000"], said.stderr
