@@ -56,7 +56,7 @@ from everhold.core.graph import (
 from everhold.core.intake import INPUT
 from everhold.core.ledger import Ledger
 from everhold.core.message import Role
-from everhold.core.query import ASKED_OUTSIDE, Kind, Query
+from everhold.core.query import ASKED_OUTSIDE, HOOK_CALL, Kind, Query
 from everhold.core.tool_registry import ToolChange, ToolRegistryState
 from everhold.core.turn import (
     FrameOptions,
@@ -476,7 +476,7 @@ class AgentLoop:
             _, answer = await self.ctx.put(
                 Kind.CALL,
                 functools.partial(self.plugged.mutate, moment, wanted),
-                name="hook:before_config",
+                name=f"{HOOK_CALL}before_config",
             )
             await self._adopt(answer)
             wanted = answer["options"]
@@ -576,7 +576,7 @@ class AgentLoop:
         while True:
             moment = self.moment(decides=True, **where)
             effect = functools.partial(self.plugged.decide, hook, moment, given, found, dict(said))
-            _, answer = await self.ctx.put(Kind.CALL, effect, name=f"hook:{hook}")
+            _, answer = await self.ctx.put(Kind.CALL, effect, name=f"{HOOK_CALL}{hook}")
             await self._adopt(answer)
             found = decode_decisions(answer)
             asks = [(plugin, one) for plugin, _, one in found if isinstance(one, Ask)]

@@ -25,7 +25,7 @@ from everhold.core.intake import IntakeItem
 from everhold.core.journal import Delivery, DeliveryNotes
 from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
-from everhold.core.query import Kind, Query, QueryAnswer
+from everhold.core.query import HOOK_CALL, Kind, Query, QueryAnswer
 from everhold.core.schema import validate_value
 from everhold.core.session import Birth
 from everhold.core.status import Outcome, Raised, Returned, Stopped
@@ -263,7 +263,7 @@ def _is_talk(asked: Query) -> bool:
         case Kind.LLM:
             return asked.args is not None
         case Kind.CALL:
-            return asked.name.startswith("hook:")
+            return asked.name.startswith(HOOK_CALL)
     return False
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import io
 import os
 import re
 import shlex
+import shutil
 import sys
 import threading
 import time
@@ -153,6 +155,29 @@ def _print_stacked(columns: Sequence[str], cells: list[list[str]], width: int) -
             if cell:
                 room = max(width - label - 2, MIN_COLUMN_WIDTH)
                 click.echo(f"  {name:<{label}}{format_line(cell, room)}")
+
+
+class _TerminalText(io.StringIO):
+    """Text that is kept as a terminal would get it, with its colours."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@contextmanager
+def page_output(*, paged: bool) -> Iterator[None]:
+    """Shows what is printed in a pager if it is longer than the terminal."""
+    if not paged:
+        yield
+        return
+    kept = _TerminalText()
+    with redirect_stdout(kept):
+        yield
+    text = kept.getvalue()
+    if text.count("\n") < shutil.get_terminal_size().lines:
+        click.echo(text, nl=False)
+    else:
+        click.echo_via_pager(text)
 
 
 class ProgressBar(Protocol):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from everhold.cli.candidates import complete_kinds, complete_sessions
-from everhold.cli.context import format_short_name, open_command_runtime
+from everhold.cli.context import at_terminal, format_short_name, open_command_runtime
 from everhold.cli.options import (
     Duration,
     add_common_options,
@@ -29,20 +30,33 @@ from everhold.cli.output import (
     format_plain_value,
     format_progress,
     format_question,
+    page_output,
     print_footer,
     print_json,
     print_table,
     record_to_wire,
     strip_controls,
 )
-from everhold.core.query import Query, QueryAnswer
+from everhold.core.query import HOOK_CALL, Kind, Query, QueryAnswer
+from everhold.core.status import Finished, Paused, Raised
+from everhold.core.tool import HANDED_OVER, LATER, NEEDS_CONFIRM
+from everhold.core.turn import TurnFailed
 
 if TYPE_CHECKING:
     from everhold.core.codec import JSON
     from everhold.core.journal import DeliveryNotes
     from everhold.core.status import Status
-    from everhold.engine.journal_reader import JournalStep
+    from everhold.engine.journal_reader import AnsweredQuery, JournalStep
     from everhold.ports.store import SessionRecord
+
+#: Codes of answers that are not the result of a tool: what comes next.
+UNFINISHED: Final = {
+    NEEDS_CONFIRM: "(needs an approval)",
+    LATER: "(finishes later)",
+    HANDED_OVER: "(finishes in another session)",
+}
+#: Characters of an open question that `show` prints without `--full`.
+MAX_PROMPT_CHARS: Final = 400
 
 
 @click.command("sessions")
@@ -131,29 +145,60 @@ def _strip_folders(program: str) -> str:
 
 @click.command("show")
 @session_argument
-@click.option("--full", is_flag=True, help="Print questions and answers in full.")
+@click.option(
+    "--full",
+    is_flag=True,
+    help="Print questions and answers in full, and the steps of hooks of plugins.",
+)
+@click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N steps.")
+@click.option("--failed", is_flag=True, help="Only steps with an error.")
+@click.option("--since", type=Duration(), help="Only steps recorded within this time: 90s, 12h.")
 @add_common_options
-def show_(session: str, full: bool, database: str | None, as_json: bool) -> None:
-    """Show a session: its questions, its answers, and how it ended."""
+def show_(
+    session: str,
+    full: bool,
+    tail: int | None,
+    failed: bool,
+    since: float | None,
+    database: str | None,
+    as_json: bool,
+) -> None:
+    """Show a session: how it stands or ended, its questions and its answers.
+
+    At a terminal, a long session is shown in the pager of the variable PAGER.
+
+    \b
+    everhold show batch-1 --failed
+    everhold show batch-1 --tail 20 --full
+    """
+    from everhold.engine.journal_reader import read_steps
+
     with open_command_runtime(database) as opened:
         session_id = opened.session(session)
         record = opened.record(session_id)
         status = opened.runtime.status(session_id)
+        every = list(read_steps(record.deliveries))
+        chosen = [step for step in every if not failed or _has_failed(step)]
+        if since is not None:
+            chosen = [step for step in chosen if step.at >= time.time() - since]
+        chosen = chosen[-tail:] if tail is not None else chosen
         if as_json:
-            from everhold.engine.journal_reader import read_steps
             from everhold.wire import status_json
 
-            steps = [_step_json(step) for step in read_steps(record.deliveries)]
+            steps = [_step_json(step) for step in chosen]
             facts = {"database": opened.database, "session": _facts(record), "steps": steps}
             return print_json({**facts, "status": status_json(status)})
-        _show_facts(record)
-        _show_steps(record, full)
-        click.secho(
-            f"\n{format_headline(status, format_short_name(session_id, record.birth.key))}",
-            bold=True,
-        )
-        _show_end(status, record)
-        print_footer(opened.database)
+        with page_output(paged=at_terminal()):
+            _show_facts(record)
+            _show_counts(every)
+            name = format_short_name(session_id, record.birth.key)
+            click.secho(f"\n{format_headline(status, name)}", bold=True)
+            _show_end(status, record, full)
+            _show_steps(chosen, full)
+            if len(chosen) < len(every):
+                words = f"{len(chosen) or 'none'} of its {format_count(len(every), 'step')}"
+                click.secho(words, dim=True)
+            print_footer(opened.database)
 
 
 def _facts(record: SessionRecord) -> dict[str, JSON]:
@@ -210,16 +255,60 @@ def _show_facts(record: SessionRecord) -> None:
             click.echo(f"{name:<12} {format_line(value, 200)}")
 
 
-def _show_steps(record: SessionRecord, full: bool) -> None:
-    from everhold.engine.journal_reader import read_steps
+def _show_counts(steps: list[JournalStep]) -> None:
+    """How many questions were answered, by kind, and how many steps have an error."""
+    kinds = Counter(
+        str(one.query.kind)
+        for step in steps
+        for one in step.answered
+        if one.query is not None and not _is_of_hook(one)
+    )
+    failed = sum(map(_has_failed, steps))
+    if kinds:
+        words = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        errors = f" · {failed} with an error" if failed else ""
+        click.echo(f"{'answers':<12} {words}{errors}")
 
+
+def _has_failed(step: JournalStep) -> bool:
+    """Whether a step has an error: of an answer, of a turn, or of the program."""
+    errors = [one.answer.error for one in step.answered if one.answer.error is not None]
+    settled = step.notes.settled
+    return (
+        any(error.get("code") not in UNFINISHED for error in errors)
+        or isinstance(step.notes.outcome, Raised)
+        or (settled is not None and isinstance(settled.outcome, TurnFailed))
+    )
+
+
+def _is_of_hook(answered: AnsweredQuery) -> bool:
+    """Whether a hook of a plugin was called, without an error."""
+    query = answered.query
+    return (
+        query is not None
+        and query.kind is Kind.CALL
+        and query.name.startswith(HOOK_CALL)
+        and answered.answer.error is None
+    )
+
+
+def _show_steps(steps: list[JournalStep], full: bool) -> None:
     rows = []
-    for step in read_steps(record.deliveries):
-        rows += [(str(step.n), *_format_exchange(one.query, one.answer)) for one in step.answered]
+    hidden = 0
+    for step in steps:
+        shown = [one for one in step.answered if full or not _is_of_hook(one)]
+        hidden += len(step.answered) - len(shown)
+        rows += [(str(step.n), *_format_exchange(one.query, one.answer)) for one in shown]
         rows += [(str(step.n), "", "", note, "") for note in _format_notes(step.notes)]
-    if not rows:
-        return
-    click.echo()
+    if rows:
+        click.echo()
+        _print_rows(rows, full)
+    if hidden:
+        words = f"{format_count(hidden, 'call')} of hooks not shown; to see them: --full"
+        click.secho(words, dim=True)
+
+
+def _print_rows(rows: list[tuple[str, str, str, str, str]], full: bool) -> None:
     if not full:
         return print_table(
             ("step", "question", "kind", "asked", "answer"), rows, wide=("asked", "answer")
@@ -233,7 +322,7 @@ def _format_exchange(query: Query | None, answer: QueryAnswer) -> tuple[str, str
     text = (
         format_plain_value(answer.value)
         if answer.error is None
-        else f"error: {answer.error.get('message')}"
+        else UNFINISHED.get(answer.error.get("code", "")) or f"error: {answer.error.get('message')}"
     )
     if answer.expired:
         text = f"{text} (no answer came in time)"
@@ -260,14 +349,14 @@ def _format_notes(notes: DeliveryNotes) -> list[str]:
     return lines
 
 
-def _show_end(status: Status, record: SessionRecord) -> None:
+def _show_end(status: Status, record: SessionRecord, full: bool) -> None:
     """Open questions, the result, or the error with its traceback."""
-    from everhold.core.status import Finished, Paused, Raised
     from everhold.engine.journal_reader import index_queries
 
     if isinstance(status, Paused):
         for query in status.queries:
-            click.echo(f"  {format_question(query)} ({format_ago(query.asked_at)})")
+            limit = 0 if full else MAX_PROMPT_CHARS
+            click.echo(f"  {format_question(query, limit)} ({format_ago(query.asked_at)})")
             if query.blocked is not None:
                 click.echo(f"    could not be answered: {describe_unanswered(query)}")
     elif isinstance(status, Finished) and isinstance(status.outcome, Raised):

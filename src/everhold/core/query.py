@@ -30,6 +30,8 @@ QueryId = NewType("QueryId", str)
 MAX_TOKENS: Final = 1024
 #: The option of a model question that says what to do if it cannot be answered: see `Answerer`.
 ON_UNAVAILABLE: Final = "on_unavailable"
+#: The prefix of the names of calls that run hooks of plugins. `show` leaves them out.
+HOOK_CALL: Final = "hook:"
 _ID: Final = re.compile(r"q-(0|[1-9][0-9]{0,17})")
 #: The prefix of every namespace of Lua programs. It contains a "/", so that no program can name
 #: such a namespace itself.

@@ -1,9 +1,12 @@
 """Looking at sessions and looking after them from the command line."""
 
+import json
 import shutil
 import stat
+import time
 from pathlib import Path
 
+import click
 import pytest
 
 from everhold.cli.output import format_ago, format_line, strip_controls
@@ -315,3 +318,100 @@ def test_a_timer_that_no_calendar_can_show_is_shown_all_the_same(cli: Cli) -> No
     said = cli("run", "far.py:far", "--key", "far", "--wait", "0.1")
     assert "9999" in said.out + said.err
     assert "9999" in cli("explain", "far").out
+
+
+LONG = """
+import everhold
+
+def rate(number: int) -> str:
+    if number % 100 == 7:
+        raise ValueError(f"no document {number}")
+    return "good"
+
+@everhold.program
+async def rates(ctx: everhold.Context) -> str:
+    bad = 0
+    for number in range(300):
+        await ctx.llm(f"Rate {number}")
+        try:
+            await ctx.call(rate, number)
+        except Exception:
+            bad += 1
+    return f"{bad} bad"
+"""
+
+
+@pytest.fixture
+def long(cli: Cli, tmp_path: Path) -> Cli:
+    """A session `long` of 600 steps, three of them with an error."""
+    (tmp_path / "long.py").write_text(LONG)
+    (tmp_path / "good.json").write_text('{"Rate*": "good"}')
+    ran = cli("run", "long.py:rates", "--key", "long", "--answers", "good.json")
+    assert ran.out == "3 bad\n", ran
+    return cli
+
+
+def test_a_long_session_begins_with_a_summary_and_is_cut_by_options(
+    long: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps are chosen by their number, their errors and their age, in text and in JSON."""
+    lines = long("show", "long").out.splitlines()
+    summary = "\n".join(lines[:10])
+    assert "answers      300 llm, 300 call · 3 with an error" in summary
+    assert "completed · long" in summary and "3 bad" in summary
+    assert len(lines) > 600
+
+    tail = long("show", "long", "--tail", "4").out
+    assert "Rate 299" in tail and "Rate 298" in tail and "Rate 297" not in tail
+    assert "4 of its 601 steps" in tail
+    failed = long("show", "long", "--failed").out
+    assert [f"no document {number}" in failed for number in (7, 107, 207, 8)] == [
+        *(True, True, True),
+        False,
+    ]
+    assert "Rate" not in failed
+    last = long("show", "long", "--failed", "--tail", "1", "--json").json["steps"]
+    assert [one["answers"][0]["error"]["message"] for one in last] == ["no document 207"]
+    assert len(long("show", "long", "--since", "1h", "--json").json["steps"]) == 601
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 7200)
+    assert "none of its 601 steps" in long("show", "long", "--since", "1h").out
+    assert long("show", "long", "--tail", "0").code == 2
+
+
+def test_a_long_session_is_paged_at_a_terminal_only(
+    long: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paged: list[str] = []
+    monkeypatch.setattr(click, "echo_via_pager", paged.append)
+    monkeypatch.setenv("LINES", "30")
+    assert "Rate 299" in long("show", "long").out and paged == []
+    assert long("show", "long", typed="").out == ""
+    assert len(paged) == 1 and "Rate 299" in paged[0]
+    assert "Rate 299" in long("show", "long", "--tail", "3", typed="").out and len(paged) == 1
+
+
+HOOKED = """
+import everhold
+from everhold.plugins import Approval
+
+@everhold.tool
+def refund(order: str) -> str:
+    "Give money back."
+    return f"receipt for {order}"
+
+desk = everhold.Agent(instructions="Help.", tools=[refund], plugins=[Approval("refund")])
+"""
+
+
+def test_calls_of_hooks_are_shown_only_in_full(cli: Cli, tmp_path: Path) -> None:
+    """A tool that needs an approval is no error."""
+    (tmp_path / "desk.py").write_text(HOOKED)
+    pay = {"tool_calls": [{"name": "refund", "input": {"order": "7"}}]}
+    (tmp_path / "pay.json").write_text(json.dumps([pay, "Done."]))
+    cli("chat", "desk.py:desk", "--session", "c", "--answers", "pay.json", piped="Refund 7.\n")
+    shown = cli("show", "c").out
+    assert "hook:" not in shown and "1 call of hooks not shown; to see them: --full" in shown
+    assert "(needs an approval)" in shown and "error" not in shown
+    assert "hook:before_tool_call" in cli("show", "c", "--full").out
+    assert "none of its 5 steps" in cli("show", "c", "--failed").out
