@@ -651,7 +651,7 @@ class UnknownCardAlias(UsageError):
 
     def __init__(self, name: str, card_id: str = "") -> None:
         super().__init__(
-            f"alias '{name}' points to missing card '{card_id}'"
+            f"card '{card_id}', which the alias '{name}' names, is gone"
             if card_id
             else f"alias '{name}' not found"
         )
@@ -679,11 +679,11 @@ class CardImmutable(UsageError):
 
     def __init__(self, card_id: str, *, key: str | None = None, samples: bool = False) -> None:
         if samples:
-            words = f"samples already exist for card '{card_id}' (write-once)"
+            words = f"card '{card_id}' has samples already; samples are write-once"
         elif key is not None:
-            words = f"key '{key}' already set on card '{card_id}' (immutable)"
+            words = f"card '{card_id}' already has a '{key}', and cards are immutable"
         else:
-            words = f"card '{card_id}' already exists (immutable)"
+            words = f"card '{card_id}' already exists, and cards are immutable"
         super().__init__(words)
         self.card_id = card_id
         self.key = key

@@ -616,7 +616,7 @@ SESSIONS = [
     Row(
         "alc_run",
         {"code": "alc.state.set('word', 'x') return alc.state.incr('word')"},
-        failed("incr: value at 'word' is not a number"),
+        failed("incr of 'word': the value is not a number"),
     ),
     Row(
         "alc_run",

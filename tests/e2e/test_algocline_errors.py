@@ -66,6 +66,32 @@ CALLS = [
     ("query param", "alc://logs/x?limit=-1", None),
     ("query param", "alc://logs/x?limit=99999", None),
     ("reserved character", "alc://logs/a=b", None),
+    ("card 'none' not found", "alc_card_get", {"card_id": "none"}),
+    ("alias 'none' not found", "alc_card_get_by_alias", {"name": "none"}),
+    ("unknown sink", "alc_card_sink_backfill", {"sink": "file:///x"}),
+    ("hub_index.json not found", "alc_hub_gendoc", {"source_dir": "{base}/src"}),
+    ("unknown preset", "alc_hub_dist", {"source_dir": "{base}/src", "preset": "odd"}),
+    ("dist: reindex failed", "alc_hub_dist", {"source_dir": "{base}/none"}),
+    *(
+        (part, "alc_hub_dist", {"source_dir": "{base}/src", "projections": ["odd"]})
+        for part in ("unknown projection", "dist: gendoc failed", "reindex result (succeeded)")
+    ),
+    (
+        "'.lua' is no longer supported",
+        "alc_hub_dist",
+        {"source_dir": "{base}/src", "config_path": "x.lua"},
+    ),
+    ("mutually exclusive", "alc_hub_dist", {"source_dir": "{base}/both"}),
+    ("alc_shapes_compat not declared", "alc_hub_dist", {"source_dir": "{base}/src"}),
+    ("alc_shapes version mismatch", "alc_hub_dist", {"source_dir": "{base}/shapes"}),
+    ("CHANGELOG", "alc_hub_dist", {"source_dir": "{base}/shapes"}),
+    ("Invalid namespace", "return alc.state.get('k')", {"_ns": "../x"}),
+    ("could not resolve scenario", "return alc.eval('none', 'twice')", {}),
+    (
+        "unknown grader",
+        "return alc.eval({cases = {{input = 'x'}}, graders = {'odd'}}, 'twice')",
+        {},
+    ),
     ("module 'none' not found", "return require('none')", {}),
     ("invalid strategy name", "return alc.fork({'../x'}, {})", {}),
     ("pkg.name is required", "return alc.card.create({})", {}),
@@ -118,9 +144,15 @@ def test_promised_parts_of_errors_stay(house):
         ("newer", "alc.toml", "[packages]\n"),
         ("newer", "alc.lock", "version = 2\n"),
         ("bare", "readme.txt", ""),
+        ("both", "alc.toml", '[hub.context7]\nrules_file = "r"\nrules_override = ["x"]\n'),
+        ("shapes", "readme.txt", ""),
     ):
         (house.base / name).mkdir(exist_ok=True)
         (house.base / name / file).write_text(text)
+    package(house.base / "both" / "one")
+    package(house.base / "shapes" / "one")
+    package(house.base / "shapes" / "alc_shapes")
+    (house.base / "shapes" / "alc_shapes" / "init.lua").write_text('local M = {VERSION = "9.9.9"}')
     wire = house.serve()
     batch = "return alc.llm_batch({{prompt='a'}, {prompt='b'}, {prompt='c'}})"
     opened = wire.json("alc_run", code=batch)["session_id"]

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.e2e.algocline_harness import House
+from tests.failures import collect_failures
 
 PACKAGE = """--- {name}: counts
 ---
@@ -107,30 +108,75 @@ def test_documents_are_made_in_one_step_or_in_two(house):
     wire.close()
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "words"),
-    [
-        ("alc_hub_info", {"pkg": "nothing"}, "not found in remote indices or locally installed"),
-        ("alc_hub_info", {"pkg": "a/b"}, "Invalid package name 'a/b'"),
-        ("alc_hub_reindex", {"source_dir": "/nope"}, "source_dir '/nope' is not a directory"),
-        ("alc_hub_search", {"verbose": "all"}, "invalid verbose value"),
-        ("alc_hub_gendoc", {"source_dir": "{shop}"}, "hub_index.json not found"),
-        ("alc_hub_dist", {"source_dir": "{shop}", "preset": "x"}, "unknown preset 'x' (allowed:"),
-        ("alc_hub_dist", {"source_dir": "{shop}", "projections": ["x"]}, "unknown projection 'x'"),
-    ],
-)
-def test_refusals_keep_the_words_that_clients_look_for(house, tool, arguments, words):
-    wire = house.serve()
-    shop = str(house.base / "shop")
-    refused, text = wire.call(
-        tool,
-        **{
-            key: value.replace("{shop}", shop) if isinstance(value, str) else value
-            for key, value in arguments.items()
-        },
+MIRROR = 'local M = {}\nM.VERSION = "0.25.1"\nreturn M\n'
+#: Tool, arguments, and parts of the error that clients look for.
+REFUSALS = [
+    ("hub_info", {"pkg": "nothing"}, ["Package 'nothing' not found"]),
+    ("hub_info", {"pkg": "a/b"}, ["Invalid package name 'a/b'"]),
+    ("hub_search", {"verbose": "all"}, ["invalid verbose value"]),
+    ("hub_reindex", {"source_dir": "/nope"}, ["'/nope' is not a directory"]),
+    ("hub_gendoc", {"source_dir": "{shop}"}, ["hub_index.json not found"]),
+    ("hub_dist", {"source_dir": "{shop}", "preset": "x"}, ["dist: unknown preset 'x'"]),
+    ("hub_dist", {"source_dir": "/nope"}, ["dist: reindex failed"]),
+    (
+        "hub_dist",
+        {"source_dir": "{shop}", "projections": ["x"]},
+        [
+            "dist: gendoc failed",
+            "unknown projection 'x'",
+            'reindex result (succeeded): {"output_path":null,"package_count":2,',
+        ],
+    ),
+    (
+        "hub_dist",
+        {"source_dir": "{shop}", "config_path": "x.lua"},
+        ["'.lua' is no longer supported"],
+    ),
+    ("hub_dist", {"source_dir": "{odd}"}, ["0.25.1", "9.9.9", "CHANGELOG"]),
+    ("hub_dist", {"source_dir": "{both}"}, ["mutually exclusive"]),
+    ("hub_dist", {"source_dir": "{new}"}, ["'new'", ">=0.26.0, <0.27", "0.25.1"]),
+]
+
+
+def test_a_refused_call_says_why_and_writes_nothing(house):
+    folders = {name: house.base / name for name in ("shop", "odd", "both", "new")}
+    for name in ("odd", "both", "new"):
+        (folders[name] / name).mkdir(parents=True)
+        text = PACKAGE.format(name=name)
+        if name == "new":
+            text = text.replace(">=0.25.0, <0.26", ">=0.26.0, <0.27")
+        (folders[name] / name / "init.lua").write_text(text)
+    (folders["odd"] / "alc_shapes").mkdir()
+    (folders["odd"] / "alc_shapes" / "init.lua").write_text(MIRROR.replace("0.25.1", "9.9.9"))
+    (folders["both"] / "alc.toml").write_text(
+        '[hub.context7]\nrules_file = "r.txt"\nrules_override = ["x"]\n'
     )
-    assert (refused, words in text) == (True, True), text
-    assert sorted(path.name for path in (house.base / "shop").iterdir()) == ["cats", "dogs"]
+    before = sorted(house.base.rglob("*.*"))
+    wire = house.serve()
+    with collect_failures() as row:
+        for tool, given, parts in REFUSALS:
+            with row(tool, given):
+                words = json.dumps(given)
+                for name, folder in folders.items():
+                    words = words.replace(f"{{{name}}}", str(folder))
+                refused, text = wire.call(f"alc_{tool}", **json.loads(words))
+                assert refused
+                assert [part for part in parts if part not in text] == [], text
+    changed = set(house.base.rglob("*.*")) - set(before)
+    assert {path.name for path in changed if ".db" not in path.name} == set()
+    wire.close()
+
+
+def test_a_copy_of_alc_shapes_only_says_its_version(house):
+    """Packages get everhold's own, as they get algocline's."""
+    shop = house.base / "shop"
+    (shop / "alc_shapes").mkdir()
+    (shop / "alc_shapes" / "init.lua").write_text(MIRROR)
+    wire = house.serve()
+    told = wire.json("alc_hub_dist", source_dir=str(shop), projections=["hub"])
+    assert told["gendoc"]["stdout"].endswith("2 generated, 0 failed\n")
+    assert "Counts to three." in (shop / "docs" / "llms-full.txt").read_text()
+    wire.close()
 
 
 def test_values_are_checked_if_the_variable_says_so(house):

@@ -102,7 +102,9 @@ async def test_two_writers_lose_nothing(tmp_path):
         made = await asyncio.gather(
             *(runtime.cards.create(CARD) for runtime in runtimes), return_exceptions=True
         )
-        assert sorted(map(str, made)) == sorted(["c"] + ["card 'c' already exists (immutable)"] * 7)
+        assert sorted(map(str, made)) == sorted(
+            ["c"] + ["card 'c' already exists, and cards are immutable"] * 7
+        )
         await asyncio.gather(
             *(runtime.cards.append("c", {f"k{n}": n}) for n, runtime in enumerate(runtimes))
         )

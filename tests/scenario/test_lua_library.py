@@ -196,7 +196,7 @@ async def test_two_sessions_cannot_create_one_card(tmp_path):
     winners = [n for n, result in enumerate(results) if result[0]]
     assert len(winners) == 1
     assert {result[1] for result in results if not result[0]} == {
-        "alc.card.create: card 'c' already exists (immutable)"
+        "alc.card.create: card 'c' already exists, and cards are immutable"
     }
     assert {(result[3], result[5]) for result in results} == {(winners[0], 1)}
     assert [result[2] for result in results].count(True) == 1

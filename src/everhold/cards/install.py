@@ -57,13 +57,13 @@ def fetch_collection(url: str) -> CardCollection:
         marker = fetched.folder / COLLECTION_FILE
         if marker.is_symlink() or not marker.is_file():
             raise BadPackage(
-                f"Not a Card Collection: {COLLECTION_FILE} not found in {url}",
+                f"{url} is not a collection of cards: it has no {COLLECTION_FILE}",
                 f"Add an empty {COLLECTION_FILE} at the top of the collection.",
             )
         found = read_collection(fetched.folder)
     if not found.cards and not found.problems:
         raise BadPackage(
-            f"No Card files found in {url}",
+            f"there is no card in {url}",
             f'Each card is a file PACKAGE/CARD.toml with schema_version = "{SCHEMA_VERSION}".',
         )
     return found

@@ -109,10 +109,10 @@ class DurableValues:
     ) -> float:
         number = default if found is None else found[0]
         if isinstance(number, bool) or not isinstance(number, int | float):
-            raise BadValue(f"incr: value at '{place[1]}'", "is not a number")
+            raise BadValue(f"incr of '{place[1]}': the value", "is not a number")
         if isinstance(delta, bool) or not isinstance(delta, int | float):
-            raise BadValue(f"incr: delta at '{place[1]}'", "is not a number")
-        total: float = to_plain(number + delta, f"incr: value at '{place[1]}'")
+            raise BadValue(f"incr of '{place[1]}': the delta", "is not a number")
+        total: float = to_plain(number + delta, f"incr of '{place[1]}': the value")
         self._written[place] = [total]
         return total
 

@@ -51,7 +51,7 @@ def test_what_is_not_found_is_told(cli: Cli, folder: Path) -> None:
     assert "no package matches 'zzz'" in said.out
     assert "warning: there is no index" in said.err
     said = cli("hub", "info", "on")
-    assert (said.code, "not found in remote indices" in said.err) == (2, True)
+    assert (said.code, "not found in any index" in said.err) == (2, True)
 
 
 @pytest.mark.process

@@ -15,7 +15,8 @@ from msgspec import Meta
 from everhold import packages
 from everhold.cards.cards import load_package_cards
 from everhold.core.codec import JSON
-from everhold.mcp.algocline.alc_wire import AlcTool, ProjectRoot
+from everhold.errors import BadPackage, BadPackageFile
+from everhold.mcp.algocline.alc_wire import AlcRefused, AlcTool, ProjectRoot, dump_compact
 from everhold.packages.lua.card_index import PackageCards
 from everhold.runtime import Runtime
 
@@ -182,16 +183,29 @@ def _gendoc(given: GendocHubArgs) -> dict[str, JSON]:
 
 
 def _dist(given: DistHubArgs) -> dict[str, JSON]:
-    return packages.hub_dist(
-        given.source_dir,
-        given.output_path,
-        given.out_dir,
-        preset=given.preset,
-        project=given.project_root,
-        projections=given.projections,
-        config_path=given.config_path,
-        lint_strict=given.lint_strict,
-    )
+    """The error of a failure says which of the two steps failed."""
+    try:
+        return packages.hub_dist(
+            given.source_dir,
+            given.output_path,
+            given.out_dir,
+            preset=given.preset,
+            project=given.project_root,
+            projections=given.projections,
+            config_path=given.config_path,
+            lint_strict=given.lint_strict,
+        )
+    except (BadPackage, BadPackageFile) as error:
+        if str(error).startswith("dist:"):
+            raise
+        failure = error
+    try:
+        made = packages.hub_reindex(None, given.source_dir)
+    except (BadPackage, BadPackageFile) as error:
+        words = f"dist: reindex failed: {error}"
+        raise AlcRefused(words, error.code, error.hint) from None
+    words = f"dist: gendoc failed: {failure}; reindex result (succeeded): {dump_compact(made)}"
+    raise AlcRefused(words, failure.code, failure.hint)
 
 
 #: What needs no cards of the database.

@@ -157,7 +157,7 @@ def format_page(one: DocumentedPackage) -> str:
         if body := "\n".join(section.lines).strip("\n"):
             parts.append(body)
     if not one.narrative.sections and not one.narrative.summary:
-        parts.append("_(no additional narrative found)_")
+        parts.append("_(init.lua says no more about this package)_")
     if one.parameters is not None:
         parts.append(_parameters(one.parameters))
     if one.returned is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,8 +19,12 @@ from everhold.core.status import Raised, Returned
 from everhold.errors import EverholdError, MissingExtra
 from everhold.programs.lua.program import TEXT_REF, LuaProgram
 from everhold.programs.lua.remote import LuaPoolHolder, RemoteLuaExecution
+from everhold.programs.lua.search_path import OWN_FOLDER, SearchRoot
 
 Schema = dict[str, Any]
+
+#: The package of schemas.
+SHAPES: Final = "alc_shapes"
 
 
 class EvaluatedPackage(msgspec.Struct):
@@ -39,7 +43,10 @@ class NotEvaluated(Exception):
 
 
 class PackageEvaluator:
-    """Loads packages of a collection; a context manager, because it has a worker process."""
+    """Loads packages of a collection; a context manager, because it has a worker process.
+
+    Packages get everhold's own alc_shapes: a copy in the collection may only say its version.
+    """
 
     def __init__(self, source_dir: Path) -> None:
         self._source_dir = source_dir
@@ -54,7 +61,7 @@ class PackageEvaluator:
 
     def evaluate(self, name: str) -> EvaluatedPackage:
         """Load the package of this folder name; raises `NotEvaluated`."""
-        found = self._run({"package": name})
+        found = self._run({"package": name}, own_shapes=name != SHAPES)
         try:
             return msgspec.convert(_without_empty(found), EvaluatedPackage)
         except msgspec.ValidationError as error:
@@ -67,8 +74,9 @@ class PackageEvaluator:
             raise NotEvaluated("alc_shapes.LuaCats.gen returned no text")
         return found
 
-    def _run(self, ctx: dict[str, Any]) -> Any:
+    def _run(self, ctx: dict[str, Any], *, own_shapes: bool = True) -> Any:
         self._count += 1
+        own = (SearchRoot(OWN_FOLDER / SHAPES, SHAPES),) if own_shapes else ()
         code = files(__package__).joinpath("evaluate.lua").read_text("utf-8")
         birth = Birth(
             id=SessionId(f"hub-{self._count}"),
@@ -77,7 +85,7 @@ class PackageEvaluator:
             created_at=0.0,
             seeds=[Seed(0, f"{self._count:024x}")],
         )
-        program = LuaProgram(TEXT_REF, roots=[self._source_dir])
+        program = LuaProgram(TEXT_REF, roots=(*own, self._source_dir))
         execution = RemoteLuaExecution(program, birth, Metrics(), self._home)
         try:
             reply = execution.advance(0, 0.0, [], False, None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -177,8 +178,18 @@ def hub_reindex(
     target = None if output_path is None else check_index_target(output_path)
     built = build_index(source, get_alc_home(), progress, cards)
     if target is not None:
+        keep_index_time(built.index, target)
         write_atomically(target, dump_index(built.index), mode=0o644)
     return report_index(built, output_path, source_dir)
+
+
+def keep_index_time(index: HubIndex, target: Path) -> None:
+    """Give an index the time of the one that it replaces, if their packages are the same."""
+    with suppress(BadPackageFile):
+        text = read_text_file(target)
+        before = None if text is None else parse_index(text, str(target))
+        if before is not None and before.packages == index.packages:
+            index.updated_at = before.updated_at
 
 
 def report_index(

@@ -156,14 +156,15 @@ def load_projections(root: Path | None) -> Projections:
 def load_projection_file(file: Path) -> Projections:
     """From a file of its own, with the tables [context7] and [devin]."""
     if file.suffix.lower() != ".toml":
+        kind = file.suffix.lower()
         raise BadPackage(
-            f"gendoc: config_path extension '{file.suffix}' is no longer supported; use .toml"
-            if file.suffix.lower() == ".lua"
-            else f"gendoc: config_path '{file}' has an unsupported extension (expected .toml)",
+            "gendoc: a config_path of the kind '.lua' is no longer supported"
+            if kind == ".lua"
+            else f"gendoc: config_path {file} is not a .toml file",
             "Give a TOML file with the tables [context7] and [devin].",
         )
     if not file.is_file():
-        raise BadPackage(f"gendoc: config_path '{file}' load failed: there is no such file")
+        raise BadPackage(f"gendoc: config_path {file} does not exist")
     read = _load_toml(file)
     context7 = devin = None
     if "context7" in read:
@@ -211,7 +212,7 @@ def _choose_lines(
         )
     text = read_text_file(expand_path(named, file.parent))
     if text is None:
-        raise BadPackageFile(str(file), f"{what}_file '{named}' load failed: there is no such file")
+        raise BadPackageFile(str(file), f"{what}_file {named} does not exist")
     lines = (line.strip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith("#")]
 

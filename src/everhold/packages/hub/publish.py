@@ -43,6 +43,7 @@ from everhold.packages.hub.index import (
     check_index_target,
     check_source_dir,
     dump_index,
+    keep_index_time,
     parse_index,
     report_index,
 )
@@ -55,7 +56,7 @@ from everhold.packages.hub.projection import (
     load_projection_file,
     load_projections,
 )
-from everhold.packages.lua.atomic_file import read_text_file, write_atomically
+from everhold.packages.lua.atomic_file import read_text_file, write_together
 from everhold.packages.lua.meta import read_meta_fields
 from everhold.packages.lua.paths import PROJECT_FILE, expand_path, find_project_root, get_alc_home
 from everhold.programs.lua.search_path import INIT_FILE
@@ -143,6 +144,8 @@ def hub_dist(
     wanted = _check_projections(names)
     target = None if output_path is None else check_index_target(output_path)
     built = build_index(source, get_alc_home())
+    if target is not None:
+        keep_index_time(built.index, target)
     folders = {one.name: built.folders[one.name] for one in built.index.packages}
     made = _make(source, out_dir, folders, wanted, config, bool(strict), progress)
     files = made.files if target is None else {**made.files, target: dump_index(built.index)}
@@ -199,7 +202,7 @@ def _choose_preset(name: str | None, root: Path | None) -> tuple[Preset, list[st
     if name not in own and name not in PRESETS:
         known = sorted({*PRESETS, *own})
         raise BadPackage(
-            f"dist: unknown preset '{name}' (allowed: {', '.join(known)})",
+            f"dist: unknown preset '{name}'; there are {', '.join(known)}",
             _suggest(name, known) or f"A project's own are in {PROJECT_FILE}: [hub.dist.presets]",
         )
     chosen = Preset()
@@ -237,7 +240,7 @@ def _check_projections(names: Sequence[str] | None) -> frozenset[str]:
     for name in names or ():
         if name not in PROJECTIONS:
             raise BadPackage(
-                f"gendoc: unknown projection '{name}' (allowed: {', '.join(PROJECTIONS)})",
+                f"gendoc: unknown projection '{name}'; there are {', '.join(PROJECTIONS)}",
                 _suggest(name, PROJECTIONS) or "Nothing was changed.",
             )
     return frozenset(names or ())
@@ -252,7 +255,7 @@ def _read_index(source: Path) -> dict[str, Path]:
     text = read_text_file(file)
     if text is None:
         raise BadPackage(
-            f"gendoc: hub_index.json not found at '{file}'",
+            f"gendoc: hub_index.json not found in {source}",
             f"Make it first: everhold hub reindex {source}, or alc_hub_reindex with source_dir"
             " and output_path. `hub dist` does both.",
         )
@@ -279,7 +282,7 @@ def _make(
 ) -> _Documents:
     if not folders:
         raise BadPackage(
-            f"gendoc: there are zero packages in {source}",
+            f"gendoc: no folder in {source} is a package",
             "Each package is a folder with an init.lua whose M.meta has a name.",
         )
     made = _Documents(source, expand_path(out_dir or source / "docs"))
@@ -376,12 +379,12 @@ def _check_shapes_version(source: Path) -> None:
     found = _SHAPES_VERSION_LINE.search(text)
     if found is None:
         raise BadPackage(
-            f"gendoc: {file} has no parseable M.VERSION", f'It should say "{SHAPES_VERSION}".'
+            f"gendoc: {file} does not say M.VERSION as text", f'It should say "{SHAPES_VERSION}".'
         )
     if found[1] != SHAPES_VERSION:
         raise BadPackage(
             f"gendoc: alc_shapes version mismatch: everhold has {SHAPES_VERSION}, and {file}"
-            f" has {found[1]}",
+            f" has {found[1]}; the CHANGELOG of alc_shapes says what differs",
             f"Use version {SHAPES_VERSION} of alc_shapes, or remove the folder: everhold has"
             " its own.",
         )
@@ -394,21 +397,19 @@ def _check_compat(folders: dict[str, Path]) -> Iterator[str]:
     for name, folder in sorted(folders.items()):
         wanted = read_meta_fields(folder / INIT_FILE).get("alc_shapes_compat")
         if wanted is None:
-            yield (
-                f"pkg {name}: alc_shapes_compat not declared; alc_shapes {SHAPES_VERSION} is used"
-            )
+            yield (f"package {name}: alc_shapes_compat not declared; it gets {SHAPES_VERSION}")
             continue
         try:
             fits = is_in_range(SHAPES_VERSION, wanted)
         except ValueError as error:
             raise BadPackage(
-                f"gendoc: pkg '{name}': alc_shapes_compat is not a valid semver range: {error}",
+                f"gendoc: package '{name}': its alc_shapes_compat cannot be read: {error}",
                 f'Say in M.meta: alc_shapes_compat = "^{SHAPES_VERSION}"',
             ) from None
         if not fits:
             raise BadPackage(
-                f"gendoc: pkg '{name}': alc_shapes_compat range '{wanted}' does not match"
-                f" alc_shapes {SHAPES_VERSION}",
+                f"gendoc: package '{name}' wants alc_shapes {wanted} by its alc_shapes_compat, and"
+                f" everhold has {SHAPES_VERSION}",
                 "Declare a wider range in M.meta, if the package works with this version.",
             )
 
@@ -435,9 +436,9 @@ def _write(files: dict[Path, str]) -> list[str]:
                 "Nothing was written. Move it away, or choose another folder.",
             )
     fresh = {file: text for file, text in files.items() if _read_present(file) != text}
-    for file, text in fresh.items():
+    for file in fresh:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, text, mode=0o644)
+    write_together(fresh, mode=0o644)
     return sorted(str(file) for file in fresh)
 
 

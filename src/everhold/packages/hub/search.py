@@ -116,7 +116,7 @@ def hub_info(
     row = rows.get(pkg)
     if row is None:
         raise BadPackage(
-            f"Package '{pkg}' not found in remote indices or locally installed packages",
+            f"Package '{pkg}' not found in any index, nor among the installed packages",
             _hint_unknown(pkg, list(rows), found.warnings),
         )
     warnings = [*found.warnings, *(f"card {problem}" for problem in cards.problems)]

@@ -99,7 +99,7 @@ def load_registries(home: AlcHome) -> list[Registry]:
     try:
         return msgspec.json.decode(text, type=_Registries).registries
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadPackageFile(str(file), f"failed to parse: {error}") from None
+        raise BadPackageFile(str(file), f"it is not a list of registries: {error}") from None
 
 
 def register_source(home: AlcHome, source: str, origin: str) -> bool:
@@ -211,7 +211,7 @@ def fetch_indexes(
             if progress is not None:
                 progress(done, len(addresses))
     if addresses and not count and not offline:
-        warnings.insert(0, "all remote indices unavailable, showing local packages only")
+        warnings.insert(0, "no index could be read: only installed packages are shown")
     return FetchedIndexes(list(packages.values()), addresses, warnings)
 
 
@@ -236,7 +236,7 @@ def _load_index(home: AlcHome, address: str, offline: bool) -> tuple[HubIndex | 
             index = parse_index(fetch_bytes(address), address)
             return index, [*warnings, *_save_copy(home, address, index)]
         except (EverholdError, OSError, ValueError) as error:
-            reason = f"Failed to fetch {address}: {_explain(error)}"
+            reason = f"{address} could not be fetched: {_explain(error)}"
     if copy is None:
         return None, [*warnings, reason]
     return copy, [*warnings, f"{reason}; a copy that is {_format_age(age)} old is used"]
@@ -321,11 +321,11 @@ def _load_copy(home: AlcHome, address: str) -> tuple[HubIndex | None, float, lis
     except FileNotFoundError:
         return None, 0.0, []
     except (EverholdError, OSError) as error:
-        return None, 0.0, [f"hub cache corrupted for {address}: {error}"]
+        return None, 0.0, [f"the copy of {address} in hub_cache is damaged: {error}"]
 
 
 def _save_copy(home: AlcHome, address: str, index: HubIndex) -> Iterator[str]:
     try:
         write_atomically(get_cache_file(home, address), dump_index(index))
     except EverholdError as error:
-        yield f"hub cache was not written: {error}"
+        yield f"the copy in hub_cache was not written: {error}"

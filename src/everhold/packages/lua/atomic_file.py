@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -39,30 +39,50 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o600, sync: bool = T
 
     Without `sync`, a power failure may leave an empty file: for content that can be made again.
     """
-    path = path.resolve()  # write through a symlink instead of replacing it
-    fresh = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
+    write_together({path: text}, mode=mode, sync=sync)
+
+
+def write_together(files: Mapping[Path, str], *, mode: int = 0o600, sync: bool = True) -> None:
+    """Replace the content of files, in order, each as `write_atomically` does.
+
+    All are written beside the old ones before the first is replaced, so a full disk changes none.
+    """
+    fresh: dict[Path, Path] = {}
+    path = Path()
+    try:
+        for given, text in files.items():
+            path = given.resolve()  # write through a symlink instead of replacing it
+            fresh[path] = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
+            _write_new(fresh[path], text, _find_mode(path, mode), sync)
+        for path, written in fresh.items():
+            written.replace(path)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    finally:
+        for written in fresh.values():
+            with suppress(OSError):
+                written.unlink()
+
+
+def _find_mode(path: Path, mode: int) -> int:
+    """The mode of an existing file, else `mode`."""
     try:
         found = path.stat().st_mode
     except OSError:
-        pass  # the file does not exist yet, or its folder is not a folder
-    else:
-        if not stat.S_ISREG(found):  # a rename would replace a device or a pipe, such as /dev/null
-            raise BadPackageFile(str(path), "it is not a regular file", "Give another file.")
-        mode = found & 0o777
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(
-            os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8"
-        ) as target:
-            target.write(text)
-            target.flush()
-            if sync:
-                os.fsync(target.fileno())
-        fresh.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            fresh.unlink()
-        raise _unwritable(path, error) from None
+        return mode  # the file does not exist yet, or its folder is not a folder
+    if not stat.S_ISREG(found):  # a rename would replace a device or a pipe, such as /dev/null
+        raise BadPackageFile(str(path), "it is not a regular file", "Give another file.")
+    return found & 0o777
+
+
+def _write_new(path: Path, text: str, mode: int, sync: bool) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with open(file, "w", encoding="utf-8") as target:
+        target.write(text)
+        target.flush()
+        if sync:
+            os.fsync(target.fileno())
 
 
 def _unwritable(path: Path, error: OSError) -> BadPackageFile:

@@ -26,11 +26,11 @@ end
 
 function alc.eval(scenario, strategy, opts)
   if scenario == nil then
-    error("alc.eval: scenario is required", 2)
+    error("alc.eval: name a scenario, or give one as a table", 2)
   elseif type(scenario) ~= "string" and type(scenario) ~= "table" then
-    error("alc.eval: scenario must be a string or table, got " .. type(scenario), 2)
+    error("alc.eval: a scenario is a name or a table, not a " .. type(scenario), 2)
   elseif type(strategy) ~= "string" then
-    error("alc.eval: strategy must be a string package name, got " .. type(strategy), 2)
+    error("alc.eval: a strategy is the name of a package, not a " .. type(strategy), 2)
   end
   if opts == nil or opts == host.null then
     opts = {}

@@ -177,6 +177,7 @@ _MAX_CACHED_SOURCE_BYTES = 64 * 2**10
 _sources: dict[tuple[str, str], tuple[FileFingerprint, LuaSource]] = {}
 
 #: Packages that come with everhold, in folders beside this file.
+OWN_FOLDER: Final = Path(__file__).parent
 OWN_PACKAGES: Final = frozenset({"alc_shapes", "evalframe"})
 #: The name of the root that holds scenarios.
 SCENARIOS_ROOT: Final = "scenarios"
@@ -222,7 +223,7 @@ def _find_own_module(name: str, roots: tuple[str, ...]) -> LuaSource | None:
         place.file.is_file() for root in map(SearchRoot.of, roots) for place in root.places(first)
     ):
         return None
-    for place in SearchRoot(Path(__file__).parent / first, first).places(name):
+    for place in SearchRoot(OWN_FOLDER / first, first).places(name):
         if place.file.is_file():
             return load_lua_source(place.file, place.title)
     return None

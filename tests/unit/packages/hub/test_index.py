@@ -88,6 +88,19 @@ def test_the_index_of_installed_packages_has_sources_and_cards(
     assert votes["best_card"] == {"card_id": "b", "model": "m", "pass_rate": 0.75, "scenario": ""}
 
 
+def test_an_index_of_the_same_packages_is_the_same_file(collection: Path) -> None:
+    """Its time is that of the last change."""
+    target = collection / "hub_index.json"
+    hub_reindex(target, collection)
+    text = target.read_text()
+    old = text.replace(json.loads(text)["updated_at"], "2020-01-01T00:00:00Z")
+    target.write_text(old)
+    assert hub_reindex(target, collection)["updated_at"] == "2020-01-01T00:00:00Z"
+    assert target.read_text() == old
+    put(collection, "third", 'return { meta = { name = "third" } }')
+    assert hub_reindex(target, collection)["updated_at"] > "2026"
+
+
 def test_a_pipe_is_not_an_index(collection: Path) -> None:
     """It is neither read, which would not end, nor replaced."""
     os.mkfifo(collection / "pipe")

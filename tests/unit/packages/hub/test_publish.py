@@ -83,9 +83,7 @@ def test_each_package_gets_a_page(indexed: Path) -> None:
     ]
     assert (indexed / "docs" / "narrative" / "votes.md").read_text().startswith(PAGE)
     assert told["stdout"] == "  [ok]   plain\n  [ok]   votes\n\n2 generated, 0 failed\n"
-    assert told["warnings"] == [
-        "pkg plain: alc_shapes_compat not declared; alc_shapes 0.25.1 is used"
-    ]
+    assert told["warnings"] == ["package plain: alc_shapes_compat not declared; it gets 0.25.1"]
     assert len(told["written"]) == 4
     assert hub_gendoc(indexed)["written"] == []
 
@@ -240,7 +238,7 @@ def test_a_file_of_its_own_says_what_the_readers_get(indexed: Path) -> None:
         ("[hub.dist]\npreset_catalog_version = 'v0'", "preset_catalog_version is 'v0'"),
         ("[hub.dist.presets.publish]\nlint_stict = true", "unknown field `lint_stict`"),
         ("[hub.context7]\nrules_file = 'r'\nrules_override = ['a']", "mutually exclusive"),
-        ("[hub.devin]\nrepo_notes_file = 'r'", "repo_notes_file 'r' load failed"),
+        ("[hub.devin]\nrepo_notes_file = 'r'", "repo_notes_file r does not exist"),
         ("[hub.devin]\nrepo_notes_override = ['']", "hub.devin.*cannot be read"),
         ("[hub", "it is not TOML"),
         ("hub = 3", "hub.*cannot be read"),
@@ -256,10 +254,10 @@ def test_a_wrong_alc_toml_is_told(collection: Path, text: str, words: str) -> No
 @pytest.mark.parametrize(
     ("options", "words", "hint"),
     [
-        ({"preset": "publsh"}, "unknown preset 'publsh' .allowed: publish", "'publish'?"),
+        ({"preset": "publsh"}, "unknown preset 'publsh'; there are publish", "'publish'?"),
         ({"projections": ["contex7"]}, "unknown projection 'contex7'", "'context7'?"),
-        ({"config_path": "x.lua"}, "'.lua' is no longer supported; use .toml", "TOML"),
-        ({"config_path": "x.toml"}, "load failed", ""),
+        ({"config_path": "x.lua"}, "'.lua' is no longer supported", "TOML"),
+        ({"config_path": "x.toml"}, "x.toml does not exist", ""),
     ],
 )
 def test_a_wrong_option_is_told_and_nothing_is_written(
@@ -299,7 +297,7 @@ def test_packages_that_cannot_be_loaded_are_all_named(
 
 
 def test_documents_need_an_index_that_fits(collection: Path) -> None:
-    with pytest.raises(BadPackage, match="not found at") as told:
+    with pytest.raises(BadPackage, match=r"hub_index\.json not found in") as told:
         hub_gendoc(collection)
     assert "everhold hub reindex" in told.value.hint
     hub_reindex(collection / "hub_index.json", collection)
@@ -309,13 +307,13 @@ def test_documents_need_an_index_that_fits(collection: Path) -> None:
 
 
 def test_an_empty_collection_is_told(nowhere: Path) -> None:
-    with pytest.raises(BadPackage, match="zero packages"):
+    with pytest.raises(BadPackage, match="is a package"):
         hub_dist(nowhere)
 
 
 @pytest.mark.parametrize(
     ("range", "words"),
-    [(">=0.26", "does not match alc_shapes 0.25.1"), ("new", "not a valid semver range")],
+    [(">=0.26", "and everhold has 0.25.1"), ("new", "its alc_shapes_compat cannot be read")],
 )
 def test_a_range_that_does_not_fit_is_told(collection: Path, range: str, words: str) -> None:
     put(collection, "votes", VOTES.replace("^0.25", range))
@@ -328,7 +326,7 @@ def test_a_copy_of_alc_shapes_must_have_the_known_version(collection: Path) -> N
     with pytest.raises(BadPackage, match="alc_shapes version mismatch"):
         hub_dist(collection)
     put(collection, "alc_shapes", "return {}")
-    with pytest.raises(BadPackage, match="no parseable"):
+    with pytest.raises(BadPackage, match=r"does not say M\.VERSION"):
         hub_dist(collection)
 
 

@@ -153,7 +153,7 @@ def test_without_the_network_an_old_copy_is_used(home: AlcHome, web: Web) -> Non
     del web.pages["/all.json"]
     told = hub_search()
     assert names(told) == ["debate"]
-    assert "Failed to fetch" in told["warnings"][0]
+    assert "could not be fetched" in told["warnings"][0]
     assert "a copy that is 2 h old is used" in told["warnings"][0]
 
 
@@ -185,7 +185,7 @@ def test_a_bad_index_is_a_warning(
     configure(home, f"{web.address}/all.json")
     told = hub_search()
     assert names(told) == ["plain", "votes"]
-    assert told["warnings"][0].startswith("all remote indices unavailable")
+    assert told["warnings"][0].startswith("no index could be read")
     assert words in told["warnings"][1]
 
 
@@ -196,7 +196,7 @@ def test_a_damaged_copy_is_fetched_again(home: AlcHome, web: Web) -> None:
     get_cache_file(home, url).write_text("{")
     told = hub_search()
     assert names(told) == ["debate"]
-    assert told["warnings"][0].startswith(f"hub cache corrupted for {url}")
+    assert told["warnings"][0].startswith(f"the copy of {url} in hub_cache is damaged")
 
 
 def test_the_first_index_of_a_name_wins(home: AlcHome, web: Web) -> None:
@@ -266,7 +266,7 @@ def test_a_damaged_config_is_a_warning_and_damaged_registries_an_error(home: Alc
     (home.root / "hub_registries.json").write_text('{"registries": [{"source": "/x.json"}]}')
     assert "[hub] cannot be read" in hub_search(offline=True)["warnings"][0]
     (home.root / "hub_registries.json").write_text("{")
-    with pytest.raises(BadPackageFile, match="failed to parse"):
+    with pytest.raises(BadPackageFile, match="it is not a list of registries"):
         hub_search(offline=True)
 
 
@@ -307,7 +307,7 @@ def test_info_has_all_that_is_known(home: AlcHome, collection: Path, web: Web) -
 
 def test_an_unknown_package_is_told_with_what_was_meant(home: AlcHome, collection: Path) -> None:
     install(str(collection))
-    with pytest.raises(BadPackage, match="not found in remote indices") as told:
+    with pytest.raises(BadPackage, match="Package 'vote' not found in any index") as told:
         hub_info("vote")
     assert told.value.hint == "Did you mean 'votes'?"
     with pytest.raises(BadPackage, match="Invalid package name"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from everhold.errors import BadPackage, BadPackageFile, StoreBusy
-from everhold.packages.lua.atomic_file import hold_file_lock, write_atomically
+from everhold.packages.lua.atomic_file import hold_file_lock, write_atomically, write_together
 from everhold.packages.lua.fetch import (
     INSTALLED_SOURCE,
     UNKNOWN_SOURCE,
@@ -62,6 +62,19 @@ def test_what_cannot_be_written_says_so_and_leaves_nothing(tmp_path: Path) -> No
         pass
     assert refused.value.hint.startswith(f"Nothing was changed. Make {tmp_path / 'file'} a folder")
     assert (tmp_path / "file").is_file()
+
+
+def test_files_are_written_together_or_not_at_all(tmp_path: Path) -> None:
+    """One that cannot be written leaves the others as they were, and nothing beside them."""
+    (tmp_path / "one").write_text("old")
+    (tmp_path / "file").touch()
+    with pytest.raises(BadPackageFile, match="cannot be written"):
+        write_together({tmp_path / "one": "new", tmp_path / "file" / "two": "new"})
+    assert (tmp_path / "one").read_text() == "old"
+    assert not list(tmp_path.glob(".*"))
+    write_together({tmp_path / "one": "new", tmp_path / "folder" / "two": "two"})
+    assert [(tmp_path / name).read_text() for name in ("one", "folder/two")] == ["new", "two"]
+    assert not list(tmp_path.rglob(".*"))
 
 
 def test_what_is_not_a_regular_file_is_not_replaced(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_card_is_created_once():
     library.run("alc.card.create({card_id='c', pkg={name='p'}, n=1})")
     for pkg in ("p", "q"):
         words = library.error(f"alc.card.create({{card_id='c', pkg={{name='{pkg}'}}, n=2}})")
-        assert words == "alc.card.create: card 'c' already exists (immutable)"
+        assert words == "alc.card.create: card 'c' already exists, and cards are immutable"
     assert library.run("return alc.card.get('c').n, #alc.card.list()") == [1, 1]
 
 
@@ -364,8 +364,8 @@ def test_append():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("'c', {pkg=1, new=2}", "key 'pkg' already set on card 'c' (immutable)"),
-        ("'c', {no=1}", "key 'no' already set on card 'c' (immutable)"),
+        ("'c', {pkg=1, new=2}", "card 'c' already has a 'pkg', and cards are immutable"),
+        ("'c', {no=1}", "card 'c' already has a 'no', and cards are immutable"),
         ("'x', {a=1}", "card 'x' not found"),
         ("nil, {a=1}", "card 'nil' not found"),
         ("'c', 5", "fields must be a table"),
@@ -418,7 +418,7 @@ def test_an_alias_that_dangles():
     library.run(FEW + "alc.card.alias_set('best', 'a')")
     del library.values["card/id", "a"]
     words = library.error("alc.card.get_by_alias('best')")
-    assert words == "alc.card.get_by_alias: alias 'best' points to missing card 'a'"
+    assert words == "alc.card.get_by_alias: card 'a', which the alias 'best' names, is gone"
 
 
 # ---- samples
@@ -443,7 +443,7 @@ def test_samples_once():
     library = Library()
     library.run(FEW + "alc.card.write_samples('a', {})")
     words = library.error("alc.card.write_samples('a', {1})")
-    assert words == "alc.card.write_samples: samples already exist for card 'a' (write-once)"
+    assert words == "alc.card.write_samples: card 'a' has samples already; samples are write-once"
     assert library.run("return alc.card.read_samples('a')") == []
 
 

@@ -242,18 +242,21 @@ def test_a_scenario_that_needs_a_missing_module_is_not_reported_as_missing(
 
 CASE = '{input = "x", expected = "y"}'
 WRONG = [
-    ('alc.eval(nil, "knows")', "alc.eval: scenario is required"),
-    ('alc.eval(7, "knows")', "alc.eval: scenario must be a string or table, got number"),
-    (f"alc.eval({{cases = {{{CASE}}}}})", "alc.eval: strategy must be a string package name"),
+    ('alc.eval(nil, "knows")', "alc.eval: name a scenario, or give one as a table"),
+    ('alc.eval(7, "knows")', "alc.eval: a scenario is a name or a table, not a number"),
+    (
+        f"alc.eval({{cases = {{{CASE}}}}})",
+        "alc.eval: a strategy is the name of a package, not a nil",
+    ),
     (f'alc.eval({{cases = {{{CASE}}}}}, "knows", 7)', "alc.eval: opts must be a table, got number"),
     ('alc.eval("nowhere_xyz", "knows")', "could not resolve scenario 'nowhere_xyz'"),
     (
         'package.preload.seven = function() return 7 end alc.eval("seven", "knows")',
-        "alc.eval: scenario resolved to number, expected table",
+        "alc.eval: the scenario resolved to number, not to a table",
     ),
     (
         'package.preload.text = function() return "t" end alc.eval("text", "knows")',
-        "alc.eval: scenario resolved to string, expected table",
+        "alc.eval: the scenario resolved to string, not to a table",
     ),
     (
         f'score({{{CASE}}}, "nearly")',
@@ -262,8 +265,8 @@ WRONG = [
     (f"score({{{CASE}}}, 7)", "alc.eval: a grader must be a name, a function or a grader"),
     ("score({})", "alc.eval: the scenario has no cases"),
     ('alc.eval({}, "knows")', "alc.eval: the scenario has no cases"),
-    (f"score({{{CASE}, {{expected = 'y'}}}})", "alc.eval: case #2 must have an 'input' field"),
-    (f"score({{{CASE}, 'text'}})", "alc.eval: case #2 must have an 'input' field"),
+    (f"score({{{CASE}, {{expected = 'y'}}}})", "alc.eval: case #2 has no 'input'"),
+    (f"score({{{CASE}, 'text'}})", "alc.eval: case #2 has no 'input'"),
     (
         "score({{input = 'a', name = 'n'}, {input = 'b'}, {input = 'c', name = 'n'}})",
         "the cases 1 and 3 are both named 'n'",

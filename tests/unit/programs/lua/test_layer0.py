@@ -340,9 +340,11 @@ def test_a_namespace_may_not_name_others(name: str) -> None:
 def test_incr_of_what_is_no_number() -> None:
     life = Life("return {pcall(alc.state.incr, 'k')}")
     life.step()
-    words = "incr: value at 'k' cannot be stored as JSON: is not a number"  # as the drive says it
+    words = (
+        "incr of 'k': the value cannot be stored as JSON: is not a number"  # as the drive says it
+    )
     life.step(QueryAnswer(0, error={"code": "bad_value", "message": words}))
-    assert life.outcome.value == [False, "incr: value at 'k' is not a number"]
+    assert life.outcome.value == [False, "incr of 'k': the value is not a number"]
 
 
 def test_incr_past_what_fits_says_so_in_a_whole_sentence() -> None:
@@ -351,9 +353,7 @@ def test_incr_past_what_fits_says_so_in_a_whole_sentence() -> None:
     with pytest.raises(BadValue) as found:
         asyncio.run(DurableValues(MemoryStore()).answer(life.open[0]))
     life.step(QueryAnswer(0, error={"code": "bad_value", "message": str(found.value)}))
-    words = (
-        "incr: value at 'k' cannot be stored as JSON: an integer outside 64 bits; store it as text"
-    )
+    words = "incr of 'k': the value cannot be stored as JSON: an integer outside 64 bits; store it as text"
     assert life.outcome.value == [False, words]
 
 

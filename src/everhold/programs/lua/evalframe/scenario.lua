@@ -71,7 +71,7 @@ end
 -- A suite that asks `provider`; raises if the scenario is malformed.
 function scenario.suite(ef, name, spec, provider)
   if type(spec) ~= "table" then
-    error("alc.eval: scenario resolved to " .. type(spec) .. ", expected table", 0)
+    error("alc.eval: the scenario resolved to " .. type(spec) .. ", not to a table", 0)
   end
   local given = bindings_of(ef, spec)
   given.provider, given.cases = provider, spec.cases
@@ -80,7 +80,7 @@ function scenario.suite(ef, name, spec, provider)
   end
   for i, case in ipairs(spec.cases) do
     if type(case) ~= "table" or case.input == nil then
-      error("alc.eval: case #" .. i .. " must have an 'input' field", 0)
+      error("alc.eval: case #" .. i .. " has no 'input'", 0)
     end
   end
   return ef.suite(name)(given)
