@@ -84,7 +84,23 @@ TARGETS: Final = (
     Target("lua.paused.kb_per_session", "… memory of a live paused session, 10,000 at once", 80),
     Target("lua.worker.step_us", "… step in a worker process, memory store", 200),
     Target(
-        "lua.random.over_plain", "… a number of `alc.math`, over `math.random` in plain Lua", 10
+        "lua.sandbox.list_over_plain",
+        "… `pairs` over 1000 numbers, over the same in a plain Lua state",
+        2,
+    ),
+    Target("lua.sandbox.ipairs_over_plain", "… `ipairs`", 2),
+    Target("lua.sandbox.names_over_plain", "… `pairs` over 1000 names", 5),
+    Target("lua.sandbox.few_names_over_plain", "… `pairs` over six names", 5),
+    Target(
+        "lua.sandbox.json_read_over_plain",
+        "… reading JSON, over Python's `json` and tables of it",
+        2,
+    ),
+    Target("lua.sandbox.json_write_over_plain", "… writing JSON", 2),
+    Target(
+        "lua.sandbox.host_random_over_plain",
+        "… a number of `alc.math`, over one of a generator in Python",
+        3,
     ),
     Target("startup.import_ms", "`import everhold`, beyond bare Python", 45),
     Target("startup.help_ms", "`everhold --help`, beyond bare Python", 200),
@@ -99,6 +115,9 @@ TARGETS: Final = (
         "mcp.everhold.round_over_bare",
         "`run` and `answer` over standard input and output, over the bare server's",
         1.1,
+    ),
+    Target(
+        "mcp.algocline.round_over_bare", "… `alc_run` and `alc_continue`, in the Lua sandbox", 1.1
     ),
     Target("mcp.everhold.memory_mb", "megabytes of the server before its first session", 60),
     Target("mcp.algocline.memory_mb", "… `--profile algocline`", 60),

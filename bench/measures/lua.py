@@ -1,5 +1,5 @@
 """Lua programs: what a step, a start, a cold resume and a paused session cost, here and in a worker
-process.
+process; and how fast Lua itself is in the sandbox, beside a plain state.
 """
 
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 from bench.contender import CONTENDERS, OURS, Contender
 from bench.figure import Figure
+from bench.sandbox import WORKS
 from bench.speak import Reply
 from bench.stage import Stage, alternate, ratios
 from bench.work import PAUSES, Level
@@ -16,8 +17,6 @@ SLICE = {Level.NORMAL: 100, Level.MEMORY: 100}
 HERE = Contender("lua", "bench.lua", SLICE, options={"form": "here"})
 THERE = Contender("lua-worker", "bench.lua", SLICE, options={"form": "worker"})
 
-DRAWS = 200_000
-
 
 def measure(stage: Stage) -> Iterator[Figure]:
     if not stage.has_ours:
@@ -26,10 +25,18 @@ def measure(stage: Stage) -> Iterator[Figure]:
     yield from _resume(stage)
     with stage.worker(HERE, Level.NORMAL) as worker:
         held = worker.ask("hold", sessions=stage.scale.live)
-        drawn = [worker.ask("random", draws=DRAWS) for _ in range(stage.scale.rounds)]
-    yield Figure.of("lua.paused.kb_per_session", "KB", [held["kilobytes"]])
-    yield Figure.of("lua.random.draw_ns", "ns", [reply["ours"] * 1e9 for reply in drawn])
-    yield Figure.of("lua.random.over_plain", "×", [one["ours"] / one["plain"] for one in drawn])
+        yield Figure.of("lua.paused.kb_per_session", "KB", [held["kilobytes"]])
+        yield from _beside(stage, worker)
+
+
+def _beside(stage: Stage, worker: Worker) -> Iterator[Figure]:
+    """Each work in the sandbox and in a plain Lua state, one after the other, in CPU time."""
+    for name, work in WORKS.items():
+        taken = [worker.ask("beside", work=name) for _ in range(stage.scale.rounds)]
+        each = [reply["ours"] * 1e6 / work.times for reply in taken]
+        yield Figure.of(f"lua.sandbox.{name}_us", "µs", each)
+        ratios = [reply["ours"] / reply["plain"] for reply in taken]
+        yield Figure.of(f"lua.sandbox.{name}_over_plain", "×", ratios)
 
 
 def _steps(stage: Stage) -> Iterator[Figure]:

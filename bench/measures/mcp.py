@@ -4,6 +4,7 @@ protocol library alone; and the memory of a server that waits for its first sess
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from time import perf_counter
 from typing import IO, Any, Final
 
 from bench.figure import Figure
-from bench.stage import Stage
+from bench.stage import QUIET, Stage
 from bench.worker import ROOT, WorkerFailed
 
 PROGRAM: Final = """\
@@ -33,6 +34,8 @@ HELLO: Final = {
     "capabilities": {},
     "clientInfo": {"name": "bench", "version": "1"},
 }
+#: All write the compiled files of Python, which the first start makes, as those of users do.
+_ENVIRONMENT: Final = {**os.environ, **QUIET}
 _EVERHOLD: Final = [str(Path(sys.executable).with_name("everhold")), "mcp"]
 
 
@@ -138,6 +141,7 @@ def _running(server: Server, folder: Path) -> Iterator[Any]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        env=_ENVIRONMENT,
         text=True,
     ) as process:
         source: IO[str] | None = process.stdin
@@ -172,7 +176,7 @@ async def _rounds(folder: Path, rounds: int) -> dict[str, list[float]]:
         clients = []
         for server in SERVERS:
             how = StdioServerParameters(
-                command=server.command[0], args=server.command[1:], cwd=folder
+                command=server.command[0], args=server.command[1:], cwd=folder, env=_ENVIRONMENT
             )
             clients.append((server, await stack.enter_async_context(Client(how))))
         taken: dict[str, list[float]] = {server.name: [] for server in SERVERS}

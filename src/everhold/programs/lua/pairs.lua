@@ -9,12 +9,14 @@ local kit = ...
 local type, rawget, rawequal, math_type, sort = type, rawget, rawequal, math.type, kit.sort
 local raw_next, raw_pcall, metatable_of, expected = kit.raw_next, kit.raw_pcall, kit.metatable_of, kit.expected
 local rawset, step, MARK, LEAST, ARRAY = kit.rawset, kit.step, kit.mark, kit.least, kit.array
+local unwatched = kit.unwatched
 
 -- Sorting costs more than everything else here, and many tables have the same keys, so the last orders are stored: for
 -- the first key that Lua has, all keys as Lua has them, and sorted. A table with the same keys in another order of Lua is
 -- sorted again.
 
 local MOST, LONGEST = 20000, 100 -- keys that are stored, and the bytes of a key
+local MANY = 32 -- keys for which it pays to leave the program's coroutine
 local known, stored = {}, 0
 
 -- The keys of a table after 1 … n, if their order is stored.
@@ -159,21 +161,53 @@ local function mark(t, n)
   end
 end
 
--- Through 1 … n of a table that has only those.
-local function through_list(t, n)
-  local i = 0
-  return function()
-    while i < n do
+-- A function that steps through 1 … n of tables that have only those.
+local function list_step(n)
+  return function(t, i)
+    if i < n then
       i = i + 1
       local value = t[i]
-      if value ~= nil then
-        return i, value
+      while value == nil do -- the program has removed it on the way
+        if i == n then
+          return nil
+        end
+        i = i + 1
+        value = t[i]
       end
+      return i, value
     end
-  end, t, nil
+  end
 end
 
--- Through the keys of a table that has no 1.
+local list_steps = {}
+
+for n = 1, LEAST - 1 do
+  list_steps[n] = list_step(n)
+end
+
+-- A function that steps through tables with the keys of a stored order. It starts at false.
+local function key_step(entry)
+  local keys, after, last = entry.keys, {}, false
+  for i = 1, #keys do
+    after[last] = keys[i]
+    last = keys[i]
+  end
+  entry.step = function(t, key)
+    local following = after[key]
+    local value = t[following]
+    while value == nil do
+      if following == nil then
+        return nil
+      end
+      following = after[following]
+      value = t[following]
+    end
+    return following, value
+  end
+  return entry.step
+end
+
+-- Through the keys of a table, each time in the order of its list.
 local function through_keys(t, keys)
   local i = 0
   return function()
@@ -191,6 +225,18 @@ local function through_keys(t, keys)
     end
     return key, value
   end, t, nil
+end
+
+-- How many keys a table has if they are these, in this order of Lua.
+local function count_same(t, same)
+  local i = 0
+  for key in raw_next, t do
+    i = i + 1
+    if key ~= same[i] then
+      return nil
+    end
+  end
+  return i
 end
 
 -- Through 1 … n, then through the other keys that the table has at that time.
@@ -246,8 +292,26 @@ local function through_object(t, n)
 end
 
 -- Through a table without metamethods.
-local function walk_plain(t, is_marked)
+local function walk_plain(t, may_mark)
   if t[1] == nil then
+    local entry = known[raw_next(t)]
+    if entry then
+      local count, same, i = entry.count, entry.same, 0
+      if count > MANY then
+        i = unwatched(count_same, t, same)
+      else
+        for key in raw_next, t do
+          i = i + 1
+          if key ~= same[i] then
+            i = nil
+            break
+          end
+        end
+      end
+      if i == count then
+        return entry.step or key_step(entry), t, false
+      end
+    end
     return through_keys(t, ordered(t, 0))
   end
   local n = count_list(t)
@@ -257,16 +321,16 @@ local function walk_plain(t, is_marked)
       n = n + 1
     end
     return through_all(t, n)
-  elseif is_marked and n >= LEAST and mark(t, n) then
+  elseif n < LEAST then
+    return list_steps[n], t, 0
+  elseif may_mark and mark(t, n) then
     return step, t, 0
   end
-  return through_list(t, n)
+  return list_step(n), t, 0
 end
 
-local function walk(t, is_plain)
-  if is_plain then
-    return walk_plain(t, true)
-  end
+-- Through any other value.
+local function walk(t)
   local mt = metatable_of(t)
   local own = mt and rawget(mt, "__pairs")
   if own ~= nil then
@@ -284,4 +348,4 @@ local function walk(t, is_plain)
   return through_object(t, n)
 end
 
-return { ordered = ordered, walk = walk }
+return { ordered = ordered, walk = walk, walk_plain = walk_plain }

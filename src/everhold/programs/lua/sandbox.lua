@@ -183,7 +183,7 @@ end
 
 local MARK = debug.upvalueid(request, 1) -- like NULL, but no program has it
 local LEAST = 8 -- numbers of a table that may get a mark
-local walk -- of `pairs.lua`
+local walk_plain -- of `pairs.lua`
 
 local function marked_next(t, key)
   raw_next(t, MARK)
@@ -218,12 +218,13 @@ local function step(t, i)
 end
 
 function env.pairs(t)
-  local is_plain = type(t) == "table" and metatable_of(t) == nil
-  if is_plain and #t >= LEAST and raw_pcall(raw_next, t, MARK) then
+  if type(t) ~= "table" or metatable_of(t) ~= nil then
+    return part("pairs").walk(t)
+  elseif #t >= LEAST and raw_pcall(raw_next, t, MARK) then
     return step, t, 0
   end
-  walk = walk or part("pairs").walk
-  return walk(t, is_plain)
+  walk_plain = walk_plain or part("pairs").walk_plain
+  return walk_plain(t, true)
 end
 
 function env.next(t, key)
@@ -246,9 +247,13 @@ local function ipairs_step(t, i)
   end
 end
 
+local native_step = ipairs({}) -- twice as fast, but C would call an __index
+
 function env.ipairs(t)
   local mt = metatable_of(t)
-  if type(t) ~= "table" and not (mt and mt.__index) then
+  if mt == nil and type(t) == "table" then
+    return native_step, t, 0
+  elseif type(t) ~= "table" and not (mt and mt.__index) then
     expected(1, "for iterator", "table", t)
   end
   return ipairs_step, t, 0

@@ -145,6 +145,54 @@ def test_an_abandoned_walk_does_not_hide_what_came_later() -> None:
     assert run(code) == "abcd"
 
 
+@pytest.mark.parametrize(
+    "table", ["{3, 1, 2}", "{b = 1, a = 2, c = 3}", "{7, 8, x = 9}", "{}", "{[0] = 1, [-1] = 2}"]
+)
+def test_what_pairs_returns_may_be_called_by_hand(table: str) -> None:
+    """Twice, because the second walk through the same keys takes another way."""
+    code = f"""local t, said = {table}, {{}}
+      for round = 1, 2 do
+        local s, f, state, k, v = '', pairs(t)
+        repeat
+          k, v = f(state, k)
+          s = s .. tostring(k) .. tostring(v) .. ' '
+        until k == nil
+        local wanted = ''
+        for key, value in pairs(t) do wanted = wanted .. tostring(key) .. tostring(value) .. ' ' end
+        said[round] = s == wanted .. 'nilnil ' and state == t
+      end
+      return said"""
+    assert run(code) == [True, True]
+
+
+def test_two_loops_through_tables_with_the_same_names_do_not_mix() -> None:
+    code = """local function new() return {b = 1, a = 2, c = 3} end
+      for _ in pairs(new()) do end
+      local s = ''
+      for k in pairs(new()) do
+        local t = new() t.b = nil
+        s = s .. k for j in pairs(new()) do s = s .. j end for j in pairs(t) do s = s .. j end
+      end
+      return s"""
+    assert run(code) == "aabcacbabcaccabcac"
+
+
+def test_ipairs_reads_from_an_index_that_the_table_gets_on_the_way() -> None:
+    code = """local t, s = {1, 2}, 0
+      local more = {__index = function(_, i) if i < 6 then return i end end}
+      for i, v in ipairs(t) do s = s + v setmetatable(t, more) end
+      return s"""
+    assert run(code) == 15
+
+
+def test_a_query_there_is_refused() -> None:
+    """C goes through the plain table that it was at first, and no query can pass C."""
+    code = """local t = {1}
+      local more = {__index = function() return alc.llm('?') end}
+      return {pcall(function() for _ in ipairs(t) do setmetatable(t, more) end end)}"""
+    assert run(code) == [False, "attempt to yield across a C-call boundary"]
+
+
 def test_objects_are_numbered_in_the_order_of_asking() -> None:
     code = (
         "local a, b = {}, function() end return {tostring(b), tostring(a), tostring(b),"
