@@ -21,6 +21,7 @@ local getmetatable, null, array, unwatched = kit.metatable_of, kit.null, kit.arr
 
 local DEEPEST = 128
 local MOST = 1e14 -- below it Lua itself writes numbers without a fraction as JSON has them
+local LARGE = 10000 -- bytes of a text of which no copy should be made
 local EVERY = 2000 -- values between two looks at the time
 local REFUSED, BROKEN = "%s is a %s, which JSON cannot hold", "%s is not valid UTF-8 (byte %d)"
 
@@ -186,8 +187,13 @@ local function write(given, out, n, way, depth, known)
     local value = from[key]
     local kind = type(value)
     if kind == "string" then
-      local text, bad = quoted(value)
-      out[n] = text or refuse(way, depth, key, BROKEN, bad)
+      if #value > LARGE and match(value, "^[]-~ !#-[]*()") > #value then -- without a copy
+        out[n], out[n + 1], out[n + 2] = '"', value, '"'
+        n = n + 2
+      else
+        local text, bad = quoted(value)
+        out[n] = text or refuse(way, depth, key, BROKEN, bad)
+      end
     elseif kind == "number" and value // 1 == value and value < MOST and value > -MOST then
       out[n] = value
     elseif kind ~= "table" then
