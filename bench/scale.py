@@ -16,6 +16,8 @@ class Scale:
     peer_sized: int
     parked: int  # paused sessions in one file
     few_parked: int
+    listed: int  # sessions in a file whose lists are read
+    few_listed: int
     live: int  # paused Lua sessions in memory at once
     starts: int  # fresh processes per command
     turns: tuple[int, ...]  # of a conversation, around which turns are timed
@@ -39,6 +41,8 @@ COUNTS: Final = Scale(
     peer_sized=30,
     parked=100_000,
     few_parked=1000,
+    listed=1_000_000,
+    few_listed=1000,
     live=10_000,
     starts=25,
     turns=(10, 100, 1000),
@@ -61,6 +65,8 @@ QUICK: Final = Scale(
     peer_sized=5,
     parked=3000,
     few_parked=300,
+    listed=10_000,
+    few_listed=1000,
     live=300,
     starts=3,
     turns=(10, 100),

@@ -54,7 +54,7 @@ TARGETS: Final = (
         at_least=True,
     ),
     Target("step.memory.everhold.us", "step in the memory store", 18),
-    Target("postgres.turn.statements", "SQL statements of a turn through a Postgres worker", 20),
+    Target("postgres.turn.statements", "SQL statements of a turn through a Postgres worker", 15),
     Target(
         "crowd.normal.everhold.steps_per_s",
         "1000 sessions at once, `NORMAL`",
@@ -75,6 +75,19 @@ TARGETS: Final = (
         5,
     ),
     Target("paused.everhold.growth_mb", "… memory beyond that with 1000 paused sessions", 1),
+    Target(
+        "lists.inbox.many_over_few",
+        "the inbox, 10 questions: among a million sessions over among a thousand",
+        1.5,
+    ),
+    Target("lists.approvals.many_over_few", "… approvals only", 1.5),
+    Target("lists.newest.many_over_few", "the newest 100 sessions", 1.5),
+    Target("lists.state.many_over_few", "… those that failed", 1.5),
+    Target("lists.program.many_over_few", "… of a program", 1.5),
+    Target("lists.label.many_over_few", "… with a label", 1.5),
+    Target("lists.prefix.many_over_few", "… by the beginning of the id", 1.5),
+    Target("lists.retention.many_over_few", "… longest ended, as retention reads them", 1.5),
+    Target("lists.due.many_over_few", "sessions that need a move", 1.5),
     Target("lua.memory.step_us", "Lua: step in the memory store", 40),
     Target("lua.memory.start_ms", "… start to the first pause", 0.5),
     Target(
