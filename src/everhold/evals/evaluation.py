@@ -190,7 +190,8 @@ class _Evaluation:
                 return grade, EvalUsage()
             return grader.grade(output, case.expected), EvalUsage()
         except AnswerFailed as error:
-            return Grade(grader.name, 0.0, grader.weight, error=str(error)), EvalUsage()
+            reason = f"the grader {grader.name} raised {error.kind or 'an error'}: {error}"
+            return Grade(grader.name, 0.0, grader.weight, error=reason), EvalUsage()
 
     async def _ask_judge(self, judge: Judge, output: Output, case: Case) -> tuple[Grade, EvalUsage]:
         prompt = make_judge_prompt(judge, case.input, case.expected, output.text)
@@ -351,8 +352,8 @@ def read_custom_verdict(verdict: Any) -> Verdict:
     if isinstance(verdict, int | float) and 0 <= verdict <= 1:
         return Verdict(float(verdict), reason)
     raise ValueError(
-        f"the grader returned {quote_value(verdict)}: it must return a score from 0 to 1, a bool,"
-        " or a pair of one of them and a reason"
+        f"it must return a score from 0 to 1, a bool, or a pair of one of them and a reason, not"
+        f" {quote_value(verdict)}"
     )
 
 

@@ -230,7 +230,8 @@ def _summarize(name: str, found: Aggregate, usage: EvalUsage, stopped: str) -> s
     words = (
         f"{name}: {found.passed} of {cases} passed ({found.pass_rate:.0%});"
         f" mean score {found.scores.mean:.2f} (95 % CI {interval})"
-        f"; {usage.llm_calls} model calls, {usage.total_tokens} tokens"
+        f"; {usage.llm_calls} model call{'' if usage.llm_calls == 1 else 's'},"
+        f" {usage.total_tokens} tokens"
     )
     return f"{words}; stopped early: {stopped}" if stopped else words
 
