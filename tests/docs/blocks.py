@@ -42,7 +42,7 @@ PROMPT = re.compile(r"^(> ?|… ?|yes or no> ?|\(Pdb\) ?|.*\[y/N\]: ?)(.*)$")
 DEBUGGER = re.compile(r"^(\(Pdb\) ?)(.*)$")
 CHANGING = (
     (re.compile(r"s-[0-9a-f]{8,}(-[0-9a-f]+)?"), "s-ID"),
-    (re.compile(r"\d+ (seconds?|minutes?|s)\b( ago)?|just now"), "AGO"),
+    (re.compile(r"\d+ (seconds?|minutes?|s)\b( ago)?|\d+ days ago|just now"), "AGO"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d( [A-Z]+)?"), "WHEN"),
     (re.compile(r"\d+\.\d+ ?s\b"), "SECONDS"),
     (re.compile(r"process(es)? \d+( and \d+)?( on [\w.-]+)?|kill -9 \d+"), "PROCESS"),
@@ -252,7 +252,7 @@ class Reader:
 def _plain(text: str) -> str:
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     # a bar is gone when the work is done
-    text = re.sub(r"(?:\r*\w+ [━╸╺ ]+\d+%[^\r\n]*)+\r*\n\r*", "", text)
+    text = re.sub(r"(?:\r*\w+ [╺ ]*[━╸][━╸╺ ]*\d+%[^\r\n]*)+\r*\n\r*", "", text)
     return "\n".join(
         line.rstrip() if line.strip() else "" for line in text.replace("\r\n", "\n").split("\n")
     )

@@ -58,6 +58,8 @@ CALLS = [
     ("unsupported alc.lock version", "alc_update", {"project_root": "{base}/newer"}),
     ("alc.toml not found", "alc_pkg_remove", {"name": "one", "project_root": "{base}/bare"}),
     ("No alc.toml found", "alc_update", {"project_root": "{base}/bare"}),
+    ("Eval result not found: none", "alc_eval_detail", {"eval_id": "none"}),
+    ("Scenario 'none' not found", "alc_scenario_show", {"name": "none"}),
     ("resource not found", "alc://packages/none/meta", None),
     ("invalid scheme", "http://x/y", None),
     ("path traversal", "alc://logs/../x", None),

@@ -150,8 +150,19 @@ def test_killed_in_the_middle(house):
 
 
 def test_scenarios(house):
-    """They are listed, shown and installed; inline code, an expression and JSON work, too."""
+    """They are listed, shown and installed; inline code, an expression and JSON work, too. A
+    package of the project can be measured.
+    """
+    (house.project / "own").mkdir()
+    (house.project / "own" / "init.lua").write_text(
+        "return { run = function(ctx) return { result = 'own ' .. ctx.task } end }\n"
+    )
+    (house.project / "alc.toml").write_text("[packages]\n")
+    (house.project / "alc.local.toml").write_text('[packages.own]\npath = "own"\n')
     wire = house.serve()
+    code = "{ cases = { { input = 'a', expected = 'own a' } } }"
+    told = wire.json("alc_eval", strategy="own", scenario=code)
+    assert (told["status"], told["result"]["aggregated"]["passed"]) == ("completed", 1)
     listed = wire.json("alc_scenario_list")
     assert listed["failures"] == []
     assert [(one["name"], one["size_bytes"]) for one in listed["scenarios"]] == [

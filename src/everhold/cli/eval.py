@@ -386,7 +386,7 @@ def list_lua_scenarios(as_json: bool) -> None:
         return print_json(found)
     if found["scenarios"]:
         rows = [(one["name"], one["path"]) for one in found["scenarios"]]
-        print_table(("scenario", "file"), rows, wide=("file",))
+        print_table(("scenario", "file"), rows, wide=())
     else:
         click.echo("no scenarios; to install some: everhold eval scenario install URL")
     _print_problems(found["failures"])
