@@ -101,7 +101,7 @@ HELP: Final = {
     "usage": "Sum up the model calls and tokens of sessions.",
     "info": "Print the database, settings and programs used here, and why.",
     "doctor": "Check settings, database, programs and the answering command.",
-    "inbox": "List the open questions of all sessions, oldest first.",
+    "inbox": "List the open questions of all sessions, the oldest session first.",
     "answer": "Answer a question; without a VALUE, at the terminal.",
     "send": "Send a message to a conversation, also during a turn.",
     "intake": "List the queued input of a conversation, or cancel it.",

@@ -385,8 +385,11 @@ def list_lua_scenarios(as_json: bool) -> None:
     if as_json:
         return print_json(found)
     if found["scenarios"]:
-        rows = [(one["name"], one["path"]) for one in found["scenarios"]]
-        print_table(("scenario", "file"), rows, wide=())
+        rows = [
+            (one["name"], format_count(one["size_bytes"], "byte")) for one in found["scenarios"]
+        ]
+        print_table(("scenario", "size"), rows, wide=())
+        click.secho(f"folder: {Path(found['scenarios'][0]['path']).parent}", dim=True)
     else:
         click.echo("no scenarios; to install some: everhold eval scenario install URL")
     _print_problems(found["failures"])

@@ -300,7 +300,8 @@ def _print_documents(told: dict[str, Any]) -> None:
         click.echo(strip_controls(line))
     for warning in told["warnings"]:
         click.secho(strip_controls(f"warning: {warning}"), fg="red", err=True)
-    written = told["written"]
+    # the index has the time of its making, so it changes with every second
+    written = [file for file in told["written"] if Path(file).name != INDEX_FILE]
     click.echo(
         f"{format_count(len(written), 'file')} written to {told['out_dir']}"
         if written
