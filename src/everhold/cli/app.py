@@ -91,7 +91,7 @@ HELP: Final = {
     "mcp": "Serve MCP: the model of a host runs and answers programs.",
     "programs": "List the programs that `run` knows by name, or describe one.",
     "sessions": "List sessions, newest first.",
-    "show": "Show a session: its questions, its answers, and how it ended.",
+    "show": "Show a session: how it stands or ended, its questions and its answers.",
     "explain": "Explain the state of a session, and what to do next.",
     "tools": "List the tools of a conversation, offered to its model or not.",
     "watch": "Follow a session until it ends: each step as it is recorded.",
