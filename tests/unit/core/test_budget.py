@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from everhold.core.budget import Budget
+from everhold.core.budget import Budget, find_reached_limit
 from everhold.errors import BadSetting, BudgetExceeded
 
 ALL = Budget(max_llm_calls=3, max_elapsed_ms=1000, max_tokens=50)
@@ -127,3 +127,44 @@ def test_a_budget_shows_the_limits_that_are_set():
     assert ALL.json() == {"max_llm_calls": 3, "max_elapsed_ms": 1000, "max_tokens": 50}
     assert Budget(max_tokens=0).json() == {"max_tokens": 0}
     assert msgspec.json.encode(Budget(max_tokens=5)) == b'{"max_tokens":5}'
+
+
+def test_a_changed_budget_keeps_the_limits_that_are_not_named():
+    """None lifts a limit."""
+    budget = Budget(max_llm_calls=2, max_tokens=900)
+
+    assert budget.changed({"max_llm_calls": 3}) == Budget(max_llm_calls=3, max_tokens=900)
+    assert budget.changed({"max_tokens": None}) == Budget(max_llm_calls=2)
+    assert budget.changed({}) == budget
+
+
+def test_only_larger_limits_are_raises():
+    """A limit that the budget does not have is none: there is nothing to raise."""
+    budget = Budget(max_llm_calls=2, max_tokens=900)
+
+    assert budget.find_raises(Budget(max_llm_calls=3, max_tokens=900, max_elapsed_ms=1)) == {
+        "max_llm_calls": 3
+    }
+    assert budget.find_raises(Budget()) == {}
+
+
+@pytest.mark.parametrize(
+    ("asking", "used", "found"),
+    [
+        (1, {"llm_calls": 2}, ("max_llm_calls", 2)),
+        (5, {"llm_calls": 1}, ("max_llm_calls", 6)),
+        (1, {"elapsed_ms": 6000}, ("max_elapsed_ms", 6000)),
+        (1, {"tokens": 931}, ("max_tokens", 931)),
+    ],
+)
+def test_the_message_of_a_refusal_names_the_limit_and_what_was_needed(asking, used, found):
+    """Also inside another message."""
+    budget = Budget(max_llm_calls=2, max_elapsed_ms=5000, max_tokens=900)
+    with pytest.raises(BudgetExceeded) as refused:
+        budget.check(asking, **{"llm_calls": 0, "elapsed_ms": 0, "tokens": 0, **used})
+
+    assert find_reached_limit(f"LuaError: desk.lua:3: {refused.value}, it said") == found
+
+
+def test_another_message_names_no_limit():
+    assert find_reached_limit("max_tokens (5) reached") is None

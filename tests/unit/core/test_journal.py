@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from everhold.core.budget import Budget
 from everhold.core.journal import (
     AskedQuery,
     Delivery,
@@ -24,6 +25,7 @@ from everhold.core.journal import (
     find_next_noted,
     find_open_queries,
     fold_delivery,
+    get_new_budget,
     get_restart,
     is_asking,
     pair_replies,
@@ -609,3 +611,16 @@ def test_what_the_inbox_has_to_look_for(kind, to, working, asking):
 
     assert is_asking(opened, working) is asking
     assert is_asking({**opened, 1: AskedQuery(Query(1, "0:1"), 0, 2.0)}, [0]) is True
+
+
+def test_a_retried_delivery_gets_the_budget_of_its_last_retry():
+    """So replay repeats it with the limits that let it pass."""
+    raised = Budget(max_llm_calls=9)
+    failed = Delivery(1, 0.0)
+    retry = Delivery(2, 0.0, notes=DeliveryNotes(retry=True, budget=raised))
+    changed = Delivery(3, 0.0, notes=DeliveryNotes(budget=Budget()))
+
+    found = [step.budget for step in pair_replies([Delivery(0, 0.0), failed, retry, changed])]
+
+    assert found == [None, raised, Budget()]
+    assert get_new_budget(decode_delivery(2, 0.0, *encode_delivery(retry))) == raised

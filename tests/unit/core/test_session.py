@@ -7,9 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from everhold.core.budget import Budget
 from everhold.core.metrics import Metrics
 from everhold.core.query import Blocked
-from everhold.core.session import ENDED, MOVES, Head, SessionEvent, SessionState, apply_event, mint
+from everhold.core.session import (
+    ENDED,
+    MOVES,
+    Birth,
+    Head,
+    SessionEvent,
+    SessionId,
+    SessionState,
+    apply_event,
+    get_budget,
+    mint,
+)
 from everhold.errors import IllegalMove
 from tests.failures import collect_failures
 
@@ -169,3 +181,13 @@ def test_the_reason_of_a_blocked_query_is_kept_while_it_is_open():
     assert head.blocked(3) == model
     head.block(())
     assert head.metrics.blocked is None
+
+
+def test_a_changed_budget_replaces_that_of_the_birth():
+    """Also one without limits."""
+    birth = Birth(
+        id=SessionId("s-1"), program="a:b", created_at=0.0, seeds=[], budget=Budget(max_tokens=9)
+    )
+
+    assert get_budget(birth, Metrics()) == Budget(max_tokens=9)
+    assert get_budget(birth, Metrics(budget=Budget())) == Budget()
