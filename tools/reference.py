@@ -31,8 +31,8 @@ EXITS = {
     ExitCode.WAITING: "no error: the session waits for an answer or for time",
     ExitCode.LEFT: ("no error: work is left; run `worker --once` again, or start a worker"),
     ExitCode.CANNOT: (
-        "no error: nothing is left for this worker, but sessions wait for a program that it does"
-        " not have"
+        "no error: nothing is left for this worker, but sessions wait for a program or a model"
+        " that it does not have"
     ),
     ExitCode.INTERRUPTED: "interrupted; the session is kept",
 }

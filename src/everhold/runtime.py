@@ -236,7 +236,7 @@ class Runtime:
         self.archive = Archive(self.engine, found)
         self.cards = Cards(self.engine, cards)
         self.envelopes = Envelopes(self.engine, self.programs, self._birth)
-        self.workers = Workers(self.engine, found, self._take_up_chores)
+        self.workers = Workers(self.engine, found, self._take_up_programs)
         self._does_chores = False
         if recover:
             self._take_up_chores(frozenset())
@@ -256,6 +256,17 @@ class Runtime:
         return RuntimeSessionServices(
             self.engine, self.start, self.triggers.emit, self.triggers.list, session_id, query
         )
+
+    def _take_up_programs(self, programs: Iterable[str]) -> frozenset[str]:
+        """Load the programs that a worker is given, and start its chores. Returns their
+        references.
+        """
+        given = [self.programs.find_newest(ref) for ref in programs]
+        for program in given:
+            self.programs.add(program)
+        refs = frozenset(program.ref for program in given)
+        self._take_up_chores(refs)
+        return refs
 
     def _take_up_chores(self, programs: frozenset[str]) -> None:
         """Start the chores of a process that moves sessions: schedules, triggers, notifications and

@@ -7,6 +7,7 @@ import pytest
 
 import everhold
 from everhold.errors import NotAllowed
+from everhold.movers.workers import WorkerEvent
 
 
 @everhold.program
@@ -119,9 +120,14 @@ async def test_a_model_that_cannot_answer_is_asked_once(tmp_path: Path) -> None:
     async with everhold.open(tmp_path / "a.db") as runtime:
         session_id = (await runtime.start(asks(), key="k")).session_id
     refusing = Refusing()
+    events: list[WorkerEvent] = []
     async with everhold.open(tmp_path / "a.db", llm=refusing, recover=False) as runtime:
-        assert await runtime.workers.worker().once() == 1  # a session is left
+        worker = runtime.workers.worker(tell=events.append)
+        assert (await worker.once(), worker.cannot) == (0, 1)
     assert refusing.asked == 1
+    assert [one.text for one in events if one.event == "cannot"] == [
+        "left to other workers: q-0 could not be answered: there is no key. Set one."
+    ]
     async with everhold.open(tmp_path / "a.db", llm=refusing) as runtime:
         assert (await runtime.wait(session_id, 60)).state == "paused"
         assert (await runtime.wait(session_id, 60)).state == "paused"

@@ -1,5 +1,6 @@
 """One program has one identity, however its file is named and loaded."""
 
+import asyncio
 import importlib
 import sys
 
@@ -7,11 +8,20 @@ import pytest
 
 import everhold
 from everhold.cli.app import main
-from everhold.errors import DuplicateProgram, KeyConflict, LocalProgram, NotAProgram
+from everhold.errors import (
+    DuplicateProgram,
+    KeyConflict,
+    LocalProgram,
+    NotAProgram,
+    UnknownProgram,
+)
+from everhold.movers.workers import UNANSWERED_SECONDS
 from everhold.packages.find import find_program
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.stores.sqlite import SQLiteStore
+from everhold.testing.clock import ManualClock
+from tests.scenario.harness import at_top, opened
 
 COUNTER = """
 import everhold
@@ -25,6 +35,16 @@ async def count(ctx: everhold.Context, to: int) -> int:
 async def ask(ctx: everhold.Context) -> str:
     return await ctx.llm("?")
 """
+
+
+@everhold.program
+async def asks_a_named_model(ctx):
+    return await ctx.llm("?", model="openai:gpt-5")
+
+
+@everhold.program
+async def asks_a_person(ctx):
+    return await ctx.approval("?")
 
 
 @pytest.fixture
@@ -80,6 +100,32 @@ async def test_a_worker_for_a_file_moves_sessions_of_the_module(tmp_path, counte
         assert {row.state for row in await runtime.sessions()} == {"completed"}
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("given", [["there/talk.lua"], []])
+async def test_a_lua_file_that_was_moved_is_found(tmp_path, monkeypatch, given):
+    """By the name of the file, or because the worker was given it where it is now."""
+    old, now = tmp_path / "here", tmp_path / ("there" if given else "")
+    old.mkdir()
+    (old / "talk.lua").write_text("return {run = function(ctx) return ctx.to end}")
+    monkeypatch.chdir(tmp_path)
+    async with Runtime(SQLiteStore(tmp_path / "a.db"), recover=False) as runtime:
+        await runtime.start("here/talk.lua:talk", args={"to": 1}, unchecked=True)
+        await runtime.start(f"{old}/talk.lua:talk", args={"to": 2}, unchecked=True)
+        old.rename(now) if given else (old / "talk.lua").rename(now / "talk.lua")
+        worker = runtime.workers.worker(programs=given)
+        assert await worker.once() == 0
+        assert [row.state for row in await runtime.sessions()] == ["completed", "completed"]
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "init.lua"])
+def test_a_package_is_not_found_by_the_name_that_all_have(tmp_path, monkeypatch, name):
+    """Another package's file has it, too."""
+    (tmp_path / name).write_text(COUNTER if name.endswith("py") else "return {}")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnknownProgram, match="there is no file"):
+        find_program(f"/gone/shop/{name}:count")
+
+
 async def test_a_worker_says_once_which_sessions_it_cannot_move(tmp_path, counter):
     """A program that is not found, with the reason; one with the name of a given program."""
     events = []
@@ -110,6 +156,70 @@ def test_a_worker_that_has_not_the_program_exits_with_its_own_code(tmp_path, cou
     assert "cannot" in shown and "there is no module 'nowhere_7'" in shown
     assert "1 session cannot move here" in shown
     assert "stopped   1 move;" in shown
+
+
+async def test_a_worker_says_once_which_sessions_wait_for_a_model(tmp_path, counter):
+    """By their keys; not one whose questions are answered outside, and not one for a person."""
+    events = []
+    async with Runtime(SQLiteStore(tmp_path / "a.db"), recover=False) as runtime:
+        await runtime.start(f"{counter}:ask", key="parked")
+        await runtime.start(asks_a_named_model(), key="named")
+        await runtime.start(asks_a_person())
+    async with Runtime(SQLiteStore(tmp_path / "a.db"), recover=False, llm=None) as runtime:
+        await runtime.start(f"{counter}:ask", key="outside")
+    async with Runtime(SQLiteStore(tmp_path / "a.db"), recover=False) as runtime:
+        worker = runtime.workers.worker(tell=events.append)
+        assert await worker.once() == 0
+        assert worker.cannot == 2
+    cannot = {one.name: one.text for one in events if one.event == "cannot"}
+    assert set(cannot) == {"parked", "named"}
+    assert "q-0 asks a model, which this worker does not have" in cannot["parked"]
+    assert "q-0 asks the model 'openai:gpt-5'" in cannot["named"]
+
+
+async def test_a_running_worker_leaves_others_some_time_to_answer(tmp_path, counter):
+    """A question that another worker answers soon is not reported."""
+    events = []
+    clock = ManualClock()
+    async with Runtime(SQLiteStore(tmp_path / "a.db"), recover=False, clock=clock) as runtime:
+        worker = runtime.workers.worker(tell=events.append)
+        async with worker:
+            clock.advance(UNANSWERED_SECONDS / 2)
+            await runtime.start(f"{counter}:ask", key="k")
+            clock.advance(UNANSWERED_SECONDS / 2 + 1)
+            await asyncio.sleep(0.05)
+            told = [one.name for one in events if one.event == "cannot"]
+            clock.advance(UNANSWERED_SECONDS)
+            async with asyncio.timeout(60):
+                while not worker.cannot:
+                    await asyncio.sleep(0.01)
+    assert told == []
+    assert [one.name for one in events if one.event == "cannot"] == ["k"]
+
+
+async def test_a_worker_reports_a_session_once_that_the_code_does_not_fit(tmp_path, caplog):
+    """However often it looks; the log has it only if nothing else hears of it."""
+
+    def edition(first):
+        @at_top
+        async def changing(ctx):
+            await first(ctx)
+
+        return changing
+
+    events = []
+    clock = ManualClock()
+    async with opened(tmp_path, replay=False, clock=clock) as runtime:
+        await runtime.start(edition(lambda ctx: ctx.sleep(1))(), key="changed", wait=0)
+    edition(lambda ctx: ctx.approval("?"))
+    clock.advance(2)
+    for tell in (events.append, None):
+        async with opened(tmp_path, replay=False, clock=clock, recover=False) as runtime:
+            assert await runtime.workers.worker(tell=tell).once() == 0
+        assert len(caplog.records) == (0 if tell else 1)
+    (event,) = [one for one in events if one.event == "cannot"]
+    assert event.name == "changed"
+    assert "the program asks approval '?'" in event.text
 
 
 DOUBLE = """

@@ -121,8 +121,9 @@ def worker_(
     Ctrl-C it claims nothing more, lets running calls end, releases its sessions, and exits with 0.
 
     With --once the exit code is 0 if nothing is left to do now, 11 if a session can move or a
-    notification is not yet sent, and 12 if sessions are left whose program is not found here. With
-    --json, each event is a line.
+    notification is not yet sent, and 12 if only sessions are left that this worker cannot move,
+    because it does not have their program or model. It names each of them once, with the reason.
+    With --json, each event is a line.
 
     \b
     everhold worker --model anthropic:claude-sonnet-4-6 --concurrency 32

@@ -281,12 +281,13 @@ class EffectDispatcher:
                 told = encode_stored_error(error) | ({"hint": error.hint} if error.hint else {})
                 failed = QueryAnswer(query.q, error=told)
                 return await self.deliver(session_id, apply_keep_to_error(failed, effect))
-            log.warning(
-                "q-%d of session %s cannot be answered here and stays open: %s",
-                query.q,
-                session_id,
-                error,
-            )
+            if self._serving.worker is None:  # a worker reports it itself, once
+                log.warning(
+                    "q-%d of session %s cannot be answered here and stays open: %s",
+                    query.q,
+                    session_id,
+                    error,
+                )
             self._policy.refuse(session_id, query.q)
             why = Blocked(error.code, str(error), error.hint, self._clock.now())
             await self._unmark(session_id, query, functools.partial(self._park, why))

@@ -144,7 +144,8 @@ class SessionMoves:
         except STORE_AWAY_ERRORS:
             raise
         except EverholdError as error:
-            log.warning("session %s cannot be moved here: %s", session_id, error)
+            if not leased:  # a worker reports it itself, once
+                log.warning("session %s cannot be moved here: %s", session_id, error)
             return Next(absent=_describe(error))
         live = self._sessions.cached(session_id)
         return Next(at, others, moved=live is None or live.head.revision != revision)

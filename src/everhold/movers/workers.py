@@ -37,8 +37,8 @@ import msgspec
 
 from everhold.core.journal import find_open_queries
 from everhold.core.lease import LeaseTimings
-from everhold.core.query import Kind, Query
-from everhold.core.session import WORKERS, Birth
+from everhold.core.query import MODEL_KINDS, Kind, Query
+from everhold.core.session import WORKERS, Birth, Head
 from everhold.engine.arguments import check_seconds_arg
 from everhold.engine.effects import STORE_AWAY_ERRORS
 from everhold.engine.engine import CLOSE_TIMEOUT, Engine
@@ -60,6 +60,9 @@ CONCURRENCY: Final = 16
 GRACE: Final = 10.0
 #: Calls after which a session no longer counts against the concurrency of its worker.
 JOBS_BEFORE_SHARING: Final = 8
+#: Seconds that other workers have for a model question before this one reports that it cannot
+#: answer it.
+UNANSWERED_SECONDS: Final = 10.0
 #: A worker holds at most this many times its concurrency.
 MAX_HELD_FACTOR: Final = 10
 
@@ -137,6 +140,7 @@ class Worker:
         self._not_served: set[str] = set()  # programs that were not given, and were reported
         self._busy: dict[str, float] = {}  # sessions leased by others, and when that was seen
         self._retry: asyncio.TimerHandle | None = None  # retries them
+        self._reporting: asyncio.Task[None] | None = None  # reports unanswered questions
         self._stopping = asyncio.Event()
         self._entered = self._left_already = False
         self.moved = 0  #: moves that changed a session
@@ -174,6 +178,7 @@ class Worker:
                     )
                     stopping.cancel()
                 elif not more and not self._wanted:
+                    await self._say_unanswered(self._clock.now())
                     break
         finally:
             await self.leave()
@@ -207,6 +212,8 @@ class Worker:
         )
         await self._say_what_is_left_alone()
         self._reconciler.start(self, looks=looks, every=self._poll)
+        if looks:
+            self._reporting = asyncio.get_running_loop().create_task(self._keep_reporting())
 
     async def _say_what_is_left_alone(self) -> None:
         """Report once that some model questions are not for workers, if this worker has a model."""
@@ -233,6 +240,8 @@ class Worker:
             return
         self._left_already = True
         self._grace = self._grace if grace is None else grace
+        if self._reporting is not None:
+            self._reporting.cancel()
         await self._reconciler.stop(looks_only=True)
         await self._timers.stop()
         self._engine.leave()
@@ -420,6 +429,7 @@ class Worker:
                     if moves:
                         await self._move(session_id)
                     await self._while_it_works(session_id, driven)
+                    self._say_blocked(session_id)
                     moves = driven.again
                     driven.again = False
                     if not moves or not self._leases.holds(session_id):
@@ -431,7 +441,6 @@ class Worker:
             log.warning("could not move session %s; retrying: %s", session_id, error)
             self._timers.set(session_id, self._clock.now() + STORE_RETRY_DELAY)
         except EverholdError as error:  # the session cannot be read
-            log.warning("session %s cannot be moved here: %s", session_id, error)
             self._moves.leave_alone(session_id)
             self._cannot_move(session_id, str(error))
         except Exception:
@@ -453,15 +462,77 @@ class Worker:
     async def _move(self, session_id: str) -> None:
         found = await self._moves.move(session_id, leased=True)
         self.moved += found.moved
-        if found.absent is not None:
-            self._cannot_move(session_id, found.absent)
+        if found.absent is not None and session_id not in self._cannot:
+            record = await self._sessions.store.load(session_id, since=FROM_OPEN)
+            self._cannot_move(session_id, found.absent, record.birth)
         elif found.at is not None:
             self._timers.set(session_id, found.at)
 
-    def _cannot_move(self, session_id: str, why: str) -> None:
-        if session_id not in self._cannot:
-            self._say("cannot", f"left to other workers: {why}", session_id)
+    def _cannot_move(self, session_id: str, why: str, birth: Birth | None = None) -> None:
+        """Report once that a session cannot be moved here."""
+        if session_id in self._cannot:
+            return
         self._cannot.add(session_id)
+        if self._tell is None:
+            log.warning("session %s is left to other workers: %s", session_id, why)
+        self._say("cannot", f"left to other workers: {why}", session_id, birth)
+
+    def _say_blocked(self, session_id: str) -> None:
+        """Report a model question of a session in memory that the model here could not answer."""
+        live = self._sessions.cached(session_id)
+        if live is not None and live.head.metrics.blocked is not None:
+            why = self._why_refused(live.birth, live.head)
+            if why:
+                self._cannot_move(session_id, why, live.birth)
+
+    def _why_refused(self, birth: Birth, head: Head) -> str:
+        """Why the model of this worker could not answer; empty if it did."""
+        for q, blocked in (head.metrics.blocked or {}).items():
+            if self._engine.policy.is_refused(birth.id, q):
+                return f"q-{q} could not be answered: {blocked.message}. {blocked.hint}".strip()
+        return ""
+
+    async def _keep_reporting(self) -> None:
+        """Report the questions that no worker answers. Other workers have some seconds for them."""
+        while True:
+            await self._clock.sleep(UNANSWERED_SECONDS)
+            try:
+                await self._say_unanswered(self._clock.now() - UNANSWERED_SECONDS)
+            except STORE_AWAY_ERRORS:
+                pass  # the looks report it
+
+    async def _say_unanswered(self, before: float) -> None:
+        """Report the sessions that have waited since before a moment for a model that this worker
+        does not have.
+        """
+        living = set(self._reconciler.living)
+        rows = await self._sessions.store.unmoved(before, living, parked=True)
+        for row in rows:
+            if row.why != PARKED or row.since > before or row.id in self._cannot:
+                continue
+            try:
+                record = await self._sessions.store.load(row.id, since=FROM_OPEN)
+            except (UnknownSession, StoreDamaged):
+                continue
+            why = self._why_refused(record.birth, record.head) or self._why_unanswered(record)
+            if why and self._wants(record):
+                self._cannot_move(row.id, why, record.birth)
+
+    def _why_unanswered(self, record: SessionRecord) -> str:
+        """Why this worker cannot answer a model question of a session; empty if it can answer
+        all.
+        """
+        for entry in find_open_queries(record.deliveries).values():
+            query = entry.query
+            for_models = query.kind in MODEL_KINDS and query.to is None
+            if for_models and not self._engine.policy.is_inline(query):
+                name = (query.options or {}).get("model")
+                model = f"the model {name!r}" if name else "a model"
+                return (
+                    f"{query.id} asks {model}, which this worker does not have. Start a worker with"
+                    " --model, --answer-with or --answers."
+                )
+        return ""
 
     def _say_not_served(self, birth: Birth) -> None:
         """Report a session of a program that this worker was not given: each one whose program has
@@ -471,7 +542,7 @@ class Worker:
         alike = sorted(ref for ref in self._programs if ref.rpartition(":")[2] == name)
         if alike:
             why = f"its program is {birth.program}, and this worker serves {', '.join(alike)}"
-            self._cannot_move(birth.id, f"{why}. Did you mean another file or folder?")
+            self._cannot_move(birth.id, f"{why}. Did you mean another file or folder?", birth)
         elif birth.program not in self._not_served:
             self._not_served.add(birth.program)
             self._say("skips", f"sessions of {birth.program}: not a program of this worker")
@@ -576,11 +647,15 @@ def _refuse_unknown(where: str, table: Mapping[str, Any], names: Iterable[str]) 
 class Workers:
     """`runtime.workers`: makes workers and lists the living ones.
 
-    `take_up` starts the chores of a process that moves sessions of the given programs.
+    `take_up` loads the given programs, starts the chores of a process that moves their sessions,
+    and returns their references.
     """
 
     def __init__(
-        self, engine: Engine, settings: Settings | None, take_up: Callable[[frozenset[str]], None]
+        self,
+        engine: Engine,
+        settings: Settings | None,
+        take_up: Callable[[Iterable[str]], frozenset[str]],
     ) -> None:
         self._engine = engine
         self._table = settings.worker if settings is not None else {}
@@ -601,20 +676,19 @@ class Workers:
         """Make a worker: it claims sessions that need a move, drives them, and takes over those of
         dead workers.
 
-        Defaults come from the settings. `programs` are references; without any, the worker moves
-        sessions of all programs. Leases live for `ttl` seconds. At the end, running work has
-        `grace` seconds to reach its commit. The worker looks for work at least every `poll`
-        seconds. With `adopt_parked` it also answers model questions of sessions that an older
-        everhold started, which do not say who answers them. `tell` is called with each
-        `WorkerEvent`.
+        Defaults come from the settings. `programs` are names or references; without any, the worker
+        moves sessions of all programs. Raises if one of them is not here. Leases live for `ttl`
+        seconds. At the end, running work has `grace` seconds to reach its commit. The worker looks
+        for work at least every `poll` seconds. With `adopt_parked` it also answers model questions
+        of sessions that an older everhold started, which do not say who answers them. `tell` is
+        called with each `WorkerEvent`.
         """
         for name, given in (("ttl", ttl), ("grace", grace), ("poll", poll)):
             check_seconds_arg(name, given)
         found = parse_worker_settings(self._table)
         if ttl is None and found.lease_ttl is not None:
             ttl = parse_duration(found.lease_ttl, "worker.lease_ttl")
-        wanted = frozenset(programs)
-        self._take_up(wanted)
+        wanted = self._take_up(programs)
         return Worker(
             self._engine,
             adopt_parked=found.adopt_parked if adopt_parked is None else adopt_parked,

@@ -96,7 +96,7 @@ def find_program(
     ref = make_ref_absolute(ref)
     if version is not None and (ref, version) in REGISTRY:
         return REGISTRY[(ref, version)]
-    if (lua := _lua(ref, folders)) is not None:
+    if (lua := _lua(ref, folders, root)) is not None:
         return _chosen(ref, {lua.version: lua}, version)
     place, colon, name = ref.rpartition(":")
     if not colon:
@@ -145,15 +145,15 @@ def is_path_ref(place: str) -> bool:
 # ---- Lua
 
 
-def _lua(ref: str, folders: PackageFolders) -> LuaProgram | None:
+def _lua(ref: str, folders: PackageFolders, root: Path | None) -> LuaProgram | None:
     """The Lua program of a reference, a file or a folder; None if it is not Lua."""
-    place = ref.rpartition(":")[0]
+    place, _, name = ref.rpartition(":")
     if ref in TEXT_REFS:
         return LuaProgram(ref, roots=folders.all)
     if ref.endswith(".lua"):
         return LuaProgram.file(ref, roots=folders.all)
     if place.endswith(".lua"):
-        return LuaProgram.found(ref, roots=folders.all)
+        return LuaProgram.found(f"{_find_moved_file(place, root)}:{name}", roots=folders.all)
     if is_path_ref(ref) and (Path(ref) / INIT_FILE).is_file():
         return LuaProgram.package(ref, roots=folders.all)
     return None
@@ -182,11 +182,15 @@ def _loaded(ref: str, place: str, name: str, root: Path | None) -> dict[int, Any
 
 
 def _find_moved_file(place: str, root: Path | None) -> str:
-    """The file of the project with the longest part of this path; the path itself if there is
-    none.
+    """The file of the project with the longest part of this path; the path itself if it exists, or
+    there is none. A package is found by the name of its folder at least.
     """
-    parts = Path(place).parts
-    for count in range(len(parts) - 1, 0, -1):
+    path = Path(place)
+    if path.is_file():
+        return place
+    parts = path.parts
+    least = 2 if path.name in ("__init__.py", INIT_FILE) else 1
+    for count in range(len(parts) - 1, least - 1, -1):
         for folder in dict.fromkeys((root or Path.cwd(), Path.cwd())):
             file = folder.joinpath(*parts[-count:])
             if file.is_file():

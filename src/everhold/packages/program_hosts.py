@@ -73,9 +73,8 @@ def _find_in_project(find: Callable[[str, int], Any], project: str, ref: str, ve
     from everhold.packages.lua.project import find_package_roots
     from everhold.programs.lua.program import LuaProgram
 
-    return LuaProgram.found(
-        ref, roots=(*find_package_roots(project).all, *find(ref, version).roots)
-    )
+    program = find(ref, version)
+    return LuaProgram.found(program.ref, roots=(*find_package_roots(project).all, *program.roots))
 
 
 def is_lua_ref(ref: str) -> bool:

@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from typing import Any, Final
 
+import msgspec
+
 from everhold.core.budget import Budget
 from everhold.core.journal import Delivery, ProgramReply
 from everhold.core.metrics import Metrics
@@ -240,7 +242,10 @@ class RemoteLuaExecution:
 
     def _make_first(self, order: WorkerOrder) -> None:
         """Make this the order that starts the execution."""
-        order.birth, order.roots, order.space = self.birth, list(self.program.roots), self._space
+        # the worker finds the program where it is now; the session may know an older place
+        order.birth = msgspec.structs.replace(self.birth, program=self.program.ref)
+        order.roots = list(self.program.roots)
+        order.space = self._space
         if self._limits != self._home.limits:
             order.limits = self._limits
 
