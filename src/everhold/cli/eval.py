@@ -203,8 +203,11 @@ def run_eval(
             raise
         except Waiting as waiting:
             return _report_waiting(opened, waiting, as_json=as_json)
-        _print_report(report, as_json=as_json, failures_only=True)
-        if not as_json:
+        if as_json:
+            _print_report_as_json(report)
+        else:
+            _print_failures(report, with_sessions=False)
+            _print_summary(report)
             click.secho(f"eval: {opened.name(report.eval_id)}", dim=True)
             print_footer(opened.database)
         failed = fail_under is not None and report.aggregated.pass_rate < fail_under
@@ -330,7 +333,9 @@ def list_evals(
 
 @eval_.command("show")
 @click.argument("name", metavar="EVAL", shell_complete=complete_sessions)
-@click.option("--failed", is_flag=True, help="Only cases that did not pass.")
+@click.option(
+    "--failed", is_flag=True, help="Only cases that did not pass, with the session of each."
+)
 @add_common_options
 def show_eval(name: str, failed: bool, database: str | None, as_json: bool) -> int:
     """Show the report of an eval: each case with its score, and why it did not pass."""
@@ -344,9 +349,20 @@ def show_eval(name: str, failed: bool, database: str | None, as_json: bool) -> i
                 click.echo(f"{info.state} · {_format_progress(info)}")
                 _print_resume_command(opened, session_id)
             return int(ExitCode.WAITING)
-        _print_report(opened.runtime.evals.show(session_id), as_json=as_json, failures_only=failed)
-        if not as_json:
-            print_footer(opened.database)
+        report = opened.runtime.evals.show(session_id)
+        if as_json:
+            _print_report_as_json(report)
+            return int(ExitCode.OK)
+        if failed:
+            _print_failures(report, with_sessions=True)
+        else:
+            print_table(
+                ("case", "passed", "score", "tokens", "answer", "why not"),
+                [_format_result(one) for one in report.results],
+                wide=("answer", "why not"),
+            )
+        _print_summary(report)
+        print_footer(opened.database)
         return int(ExitCode.OK)
 
 
@@ -444,26 +460,29 @@ def _find_eval(opened: CommandRuntime, name: str) -> str:
     raise UnknownSession(name, opened.database)
 
 
-def _print_report(report: EvalReport, *, as_json: bool, failures_only: bool) -> None:
-    if as_json:
-        import msgspec
+def _print_report_as_json(report: EvalReport) -> None:
+    import msgspec
 
-        return print_json(msgspec.to_builtins(report))
-    if failures_only and report.failures:
-        rows = [(one.case.name, f"{one.score:.2f}", _explain(one)) for one in report.failures]
-        print_table(("failed", "score", "why"), rows, wide=("why",))
-    elif not failures_only:
-        print_table(
-            ("case", "passed", "score", "tokens", "answer", "why not"),
-            [_format_result(one) for one in report.results],
-            wide=("answer", "why not"),
-        )
+    print_json(msgspec.to_builtins(report))
+
+
+def _print_failures(report: EvalReport, *, with_sessions: bool) -> None:
+    rows = [
+        (one.case.name, f"{one.score:.2f}", _explain(one), one.response.session_id)
+        for one in report.failures
+    ]
+    columns = ("failed", "score", "why", "session")
+    count = 4 if with_sessions and any(row[3] for row in rows) else 3
+    if rows:
+        print_table(columns[:count], [row[:count] for row in rows], wide=("why",))
+
+
+def _print_summary(report: EvalReport) -> None:
     for tag, found in report.aggregated.by_tag.items():
         click.echo(f"{tag}: {found.passed} of {found.passed + found.fail}")
     click.secho(report.summary, bold=at_terminal())
     if report.not_run:
         click.echo(f"not run: {', '.join(report.not_run)}")
-    return None
 
 
 def _explain(result: CaseResult) -> str:

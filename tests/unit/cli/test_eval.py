@@ -1,6 +1,7 @@
 """`everhold eval`: run, list, show, compare."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -52,7 +53,10 @@ def test_show(mood):
     """All cases, or the failed ones; as JSON it is the whole report."""
     mood(*RUN, "--answers", "a.json", "--key", "one")
     assert "sun   yes" in mood("eval", "show", "one").out
-    assert "sun" not in mood("eval", "show", "@last", "--failed").out
+    failed = mood("eval", "show", "@last", "--failed").out
+    assert "sun" not in failed
+    session = re.search(r"s-[0-9a-f]{16}-[0-9a-f]{24}", failed)[0]
+    assert "Mood in rain?" in mood("show", session).out
     report = mood("eval", "show", "one", "--json").json
     assert report["aggregated"]["passed"] == 1 and len(report["results"]) == 2
 
