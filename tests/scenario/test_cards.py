@@ -14,6 +14,7 @@ from everhold.errors import (
     UnknownCardAlias,
     UnknownCardSink,
 )
+from everhold.packages.lua.card_files import read_aliases
 from everhold.ports.store import SessionFilter
 from everhold.programs.lua.program import LuaProgram
 from tests.scenario.harness import opened
@@ -179,6 +180,37 @@ async def test_a_refused_commit_copies_nothing_to_a_sink(tmp_path, monkeypatch):
         copied = [runtime.cards.sinks()[0]["ok"]["created"] for runtime in (one, two)]
     assert sum(copied) == 1
     assert [file.name for file in (tmp_path / "sink").rglob("*.toml")] == ["c.toml"]
+
+
+async def test_a_backfill_adds_what_was_not_copied(tmp_path, monkeypatch):
+    """After a process died between commits and copies: keys of a card, and aliases. What another
+    user of the sink has stays.
+    """
+    sink = tmp_path / "sink"
+    monkeypatch.setenv("ALC_CARD_SINKS", f"file://{sink}")
+    async with database(tmp_path) as runtime:
+        await runtime.cards.create({"card_id": "c", "pkg": {"name": "p"}, "n": 1.5})
+        old = (sink / "p" / "c.toml").read_text()
+        await runtime.cards.append("c", {"note": "x"})
+        await runtime.cards.set_alias("mine", "c")
+        new = (sink / "p" / "c.toml").read_text()
+        (sink / "p" / "c.toml").write_text(old)
+        (sink / "_aliases.toml").write_text('[[alias]]\nname = "theirs"\ncard_id = "d"\n')
+        dry = await runtime.cards.backfill(f"file://{sink}", dry_run=True)
+        assert (sink / "p" / "c.toml").read_text() == old
+        report = await runtime.cards.backfill(f"file://{sink}")
+        assert report == dry
+        assert (report.pushed, report.pushed_aliases, report.failed) == (["c"], ["mine"], [])
+        assert (sink / "p" / "c.toml").read_text() == new
+        again = await runtime.cards.backfill(f"file://{sink}")
+        assert (again.pushed, again.skipped, again.pushed_aliases) == ([], ["c"], [])
+        assert [row["name"] for row in read_aliases(sink / "_aliases.toml")[0]] == [
+            "theirs",
+            "mine",
+        ]
+        (sink / "p" / "c.toml").write_text("other = true\n")
+        changed = await runtime.cards.backfill(f"file://{sink}")
+        assert (changed.pushed, changed.skipped) == ([], ["c"])  # it never changes what is there
 
 
 @pytest.mark.parametrize("by_program", [True, False])

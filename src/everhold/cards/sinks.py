@@ -6,7 +6,8 @@ copied right after it.
 Rules
   1. A sink that fails never fails the write: the failure is counted, and logged.
   2. Each process copies what it writes itself, and counts for itself.
-  3. A backfill adds cards and samples that a sink lacks. It never changes what is there.
+  3. A backfill adds the cards, keys of cards, samples and aliases that a sink lacks. It never
+     changes what is there.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from everhold.errors import BadCard, EverholdError, UnknownCardSink
 from everhold.packages.lua.atomic_file import write_atomically
 from everhold.packages.lua.card_files import (
     ALIASES_FILE,
+    UNREADABLE,
     dump_aliases,
     dump_card,
     dump_samples,
     get_samples_path,
     is_card_name,
     list_card_files,
+    read_aliases,
+    read_card,
 )
 from everhold.packages.lua.paths import parse_file_address, read_card_sinks
 
@@ -62,11 +66,30 @@ class CardSink:
         return ""
 
     def lacks(self, write: CardWrite) -> bool:
-        """Whether there is no such card, or it has no samples."""
+        """Whether there is no such card, or it has no samples, or not all keys."""
         file = self._find(write.card_id)
         if file is None:
             return True
-        return write.kind == "samples" and not get_samples_path(file).exists()
+        if write.kind == "samples":
+            return not get_samples_path(file).exists()
+        try:
+            return (
+                isinstance(write.content, dict) and read_card(file).items() < write.content.items()
+            )
+        except UNREADABLE:
+            return False
+
+    def find_missing_aliases(self, rows: list[dict[str, JSON]]) -> list[dict[str, JSON]]:
+        """The aliases that the sink lacks; raises one of `UNREADABLE`."""
+        file = self.folder / ALIASES_FILE
+        here = {row["name"] for row in read_aliases(file)[0]} if file.exists() else set()
+        return [row for row in rows if row["name"] not in here]
+
+    def add_aliases(self, rows: list[dict[str, JSON]], at: float) -> str:
+        """Add aliases to those of the sink. Returns why that failed, or empty text."""
+        file = self.folder / ALIASES_FILE
+        here = read_aliases(file)[0] if file.exists() else []
+        return self.copy(CardWrite("aliases", content=[*here, *rows]), at)
 
     def _copy(self, write: CardWrite) -> None:
         if write.kind == "aliases":
@@ -104,15 +127,17 @@ class SinkReport(msgspec.Struct):
     skipped: list[str] = []
     failed: list[tuple[str, str]] = []
     pushed_samples: list[str] = []
+    pushed_aliases: list[str] = []
 
     def to_json(self) -> dict[str, JSON]:
-        return {
+        report: dict[str, JSON] = {
             "sink": self.sink,
             "pushed": [*self.pushed],
             "skipped": [*self.skipped],
             "failed": [[*one] for one in self.failed],
             "pushed_samples": [*self.pushed_samples],
         }
+        return report | ({"pushed_aliases": [*self.pushed_aliases]} if self.pushed_aliases else {})
 
 
 class CardSinks:
@@ -144,7 +169,7 @@ class CardSinks:
         raise UnknownCardSink(address, [sink.address for sink in self.all])
 
     async def backfill(self, view: CardView, address: str, *, dry_run: bool) -> SinkReport:
-        """Copy the cards that a sink lacks to it; raises `UnknownCardSink`.
+        """Copy what a sink lacks to it; raises `UnknownCardSink`.
 
         What the view itself has written is left out.
         """
@@ -169,9 +194,25 @@ class CardSinks:
                     report.failed.append((card_id, failed))
                     break
                 (report.pushed if is_card else report.pushed_samples).append(card_id)
+        await self._backfill_aliases(view, sink, report, dry_run)
         files = await view.files()
         report.failed += [(one.card_id, str(one)) for one in files.problems if one.card_id]
         return report
+
+    async def _backfill_aliases(
+        self, view: CardView, sink: CardSink, report: SinkReport, dry_run: bool
+    ) -> None:
+        try:
+            rows = await asyncio.to_thread(sink.find_missing_aliases, await view.aliases())
+            failed = ""
+            if rows and not dry_run:
+                failed = await asyncio.to_thread(sink.add_aliases, rows, self._now())
+        except UNREADABLE as error:
+            failed = str(error)
+        if failed:
+            report.failed.append((ALIASES_FILE, failed))
+        else:
+            report.pushed_aliases = [str(row["name"]) for row in rows]
 
 
 async def load_writes(view: CardView, card_id: str) -> list[CardWrite]:

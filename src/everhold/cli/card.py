@@ -327,6 +327,8 @@ def backfill_sink(sink: str | None, dry_run: bool, database: str | None, as_json
             f" and the samples of {len(report.pushed_samples)}; there already:"
             f" {len(report.skipped)}"
         )
+        if report.pushed_aliases:
+            click.echo(f"aliases: {', '.join(map(format_line, report.pushed_aliases))}")
         for card_id, reason in report.failed:
             click.secho(format_line(f"failed: {card_id}: {reason}"), fg="yellow", err=True)
         return code

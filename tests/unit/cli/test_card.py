@@ -92,7 +92,7 @@ def test_a_backfill(cli: Cli, home: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("ALC_CARD_SINKS", sink)
     assert cli("card", "backfill").out == f"{sink}\n"
     dry = cli("card", "backfill", sink, "--dry-run")
-    assert dry.out == "would copy 2 cards and the samples of 1; there already: 0\n"
+    assert dry.out == ("would copy 2 cards and the samples of 1; there already: 0\naliases: best\n")
     assert not (tmp_path / "sink").exists()
     assert cli("card", "backfill", sink, "--json").json["pushed"] == [CAREFUL, TWICE]
 
