@@ -37,6 +37,7 @@ PURPOSES: Final = {
     "errors": "every error, in one tree",
     "lazy_exports": "loads public names when they are used",
     "portability": "what differs between operating systems",
+    "exception_info": "what is kept of an exception: type, message, frames",
     "shell_command": "the commands that messages tell",
 }
 

@@ -53,7 +53,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from everhold.shell_command import format_command
+from everhold.exception_info import ExceptionInfo
+from everhold.shell_command import format_command, quote_word
 
 
 class EverholdError(Exception):
@@ -61,11 +62,23 @@ class EverholdError(Exception):
 
     code: ClassVar[str] = ""
     hint: str = ""
+    #: The exception of a user's code behind it, as it was recorded; None if there is none.
+    exception: ExceptionInfo | None = None
 
     def __init__(self, message: str) -> None:
         if not self.code:
             raise TypeError(f"{type(self).__name__} is a branch; raise one of its leaves")
         super().__init__(message)
+
+
+def name_session(error: EverholdError, name: str) -> None:
+    """Say `name`, as the caller did, where an error says the id of its session."""
+    session_id = getattr(error, "session_id", None)
+    if not isinstance(session_id, str) or not session_id or session_id == name or not error.args:
+        return
+    message, *rest = error.args
+    error.args = (str(message).replace(repr(session_id), repr(name)), *rest)
+    error.hint = error.hint.replace(session_id, quote_word(name))
 
 
 class UsageError(EverholdError):
@@ -1109,11 +1122,20 @@ class Failed(StateError):
     code = "failed"
     hint = "Fix the program, then retry the session; its recorded answers are kept."
 
-    def __init__(self, session_id: str, error: str, hint: str = hint) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        error: str,
+        hint: str = hint,
+        exception: ExceptionInfo | None = None,
+        traceback: str = "",
+    ) -> None:
         super().__init__(f"session {session_id!r} failed: {error}")
         self.session_id = session_id
         self.error = error
         self.hint = hint
+        self.exception = exception
+        self.traceback = traceback  # the frames of the program, as text; empty if none is known
 
 
 class Outdated(StateError):
@@ -1626,18 +1648,24 @@ def leaves(branch: type[EverholdError] = EverholdError) -> list[type[EverholdErr
     return [leaf for child in below for leaf in leaves(child)] if below else [branch]
 
 
-def words_of(error: BaseException) -> str:
-    """The message of any exception as storable text; for a group, with its parts."""
+def read_message(error: BaseException) -> str:
+    """The message of any exception as storable text."""
     try:
         said = str(error)
     except Exception as other:
         said = f"its message cannot be read ({type(other).__name__})"
+    return said.encode("utf-8", "backslashreplace").decode()
+
+
+def words_of(error: BaseException) -> str:
+    """The message of any exception as storable text; for a group, with its parts."""
+    said = read_message(error)
     if isinstance(error, BaseExceptionGroup):
         inner = (
             f"{type(one).__name__}: {words_of(one)}".removesuffix(": ") for one in error.exceptions
         )
         said = f"{said}: {'; '.join(inner)}"
-    return said.encode("utf-8", "backslashreplace").decode()
+    return said
 
 
 #: Every class of the tree; the functions above are private.

@@ -2,8 +2,9 @@
 
 Rules
   1. The keys of a status never change and are never dropped. Added since: `session_id` on every
-     status; `code`, `hint` and `stats` on an error; `progress`, if the program reported any;
-     `signals`, the names of those that a session waits for; on a query, its other fields.
+     status; `code`, `hint`, `stats` and `exception` on an error; `progress`, if the program
+     reported any; `signals`, the names of those that a session waits for; on a query, its other
+     fields.
   2. A flag is present only when it is true; `system` is always present, and null when unset.
   3. Only queries that can be answered from outside are listed: one in the single form, several in
      the batch form.
@@ -33,6 +34,7 @@ from everhold.core.status import (
     describe_signals,
 )
 from everhold.errors import EverholdError
+from everhold.exception_info import ExceptionInfo
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -131,7 +133,12 @@ def error_json(error: EverholdError) -> dict[str, JSON]:
     told: dict[str, JSON] = {"error": str(error), "code": error.code}
     if error.hint:
         told["hint"] = error.hint
-    return told
+    return told | exception_json(error.exception)
+
+
+def exception_json(exception: ExceptionInfo | None) -> dict[str, JSON]:
+    """The exception behind an error, under its key; empty if there is none."""
+    return {} if exception is None else {"exception": msgspec.to_builtins(exception)}
 
 
 def http_status(error: BaseException) -> int:
@@ -210,7 +217,7 @@ def blocked_json(blocked: Blocked) -> dict[str, JSON]:
     told: dict[str, JSON] = {"error": blocked.message, "code": blocked.code}
     if blocked.hint:
         told["hint"] = blocked.hint
-    return {**told, "at": _ms(blocked.at)}
+    return {**told, "at": _ms(blocked.at)} | exception_json(blocked.exception)
 
 
 def _finished(status: Finished) -> dict[str, JSON]:
@@ -219,11 +226,12 @@ def _finished(status: Finished) -> dict[str, JSON]:
     match outcome:
         case Returned(value):
             return {"status": "completed", "result": value, "stats": status.metrics, **told}
-        case Raised(error, kind):
+        case Raised(error, kind, exception=exception):
             return {
                 "status": "error",
                 "error": error,
                 **_code(kind),
+                **exception_json(exception),
                 "stats": status.metrics,
                 **told,
             }

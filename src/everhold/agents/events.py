@@ -40,6 +40,7 @@ from everhold.core.query import (
 from everhold.core.tool import HANDED_OVER, LATER, NEEDS_CONFIRM
 from everhold.core.turn import SettledTurn
 from everhold.errors import BadArguments
+from everhold.exception_info import ExceptionInfo
 from everhold.ports.store import SessionRecord, Store
 from everhold.ports.stream import Delta, DeltaKind, StreamListener
 
@@ -108,6 +109,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     node: Node | None = None
     settled: SettledTurn | None = None
     usage: Usage | None = None
+    exception: ExceptionInfo | None = None  # behind `error`, if code of a user raised it
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -194,10 +196,11 @@ class EventTranslator:
                     query=query.id,
                     error=error,
                     usage=answer.usage,
+                    exception=answer.exception,
                 )
             case Kind.CALL, value if _is_tool(query) and not _goes_on(answer):
                 self.answered.add(query.id)
-                yield self._tool(EventKind.TOOL_FINISHED, query, value, error)
+                yield self._tool(EventKind.TOOL_FINISHED, query, value, error, answer.exception)
             case Kind.SIGNAL, {"id": str(), "content": _}:
                 self._ahead.add(query.q)
                 for input_id, content in extract_inputs(answer.value):
@@ -249,7 +252,14 @@ class EventTranslator:
                     value=query.args,
                 )
 
-    def _tool(self, kind: EventKind, query: Query, value: JSON, error: str) -> Event:
+    def _tool(
+        self,
+        kind: EventKind,
+        query: Query,
+        value: JSON,
+        error: str,
+        exception: ExceptionInfo | None = None,
+    ) -> Event:
         options: Any = query.options or {}
         call = str(options.get("call", ""))
         return Event(
@@ -261,6 +271,7 @@ class EventTranslator:
             name=query.name,
             value=value,
             error=error,
+            exception=exception,
         )
 
 

@@ -196,7 +196,9 @@ class AgentLoop:
                 else outcome.value
             )
         why = getattr(outcome, "error", "") or getattr(outcome, "reason", "")
-        raise TurnStopped(str(type(outcome).__struct_config__.tag), why)
+        stopped = TurnStopped(str(type(outcome).__struct_config__.tag), why)
+        stopped.exception = getattr(outcome, "exception", None)
+        raise stopped
 
     async def _begin(self) -> None:
         """Start the session. If a plugin fails here, there is no turn to report it; the first turn
@@ -344,7 +346,7 @@ class AgentLoop:
             self.give_up("the turn has failed")
             code = getattr(error, "kind", "") or error.code
             hint = error.hint if isinstance(error, ProviderMismatch) else getattr(error, "fix", "")
-            outcome = TurnFailed(str(error), code, hint)
+            outcome = TurnFailed(str(error), code, hint, error.exception)
         finally:
             self._running = None
         events = await self.effects.finish()

@@ -196,12 +196,12 @@ async def _run(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     except AnswerFailed:
         raise
     except EverholdError as error:  # some would leave the query open, but a call needs a result
-        raise AnswerFailed(str(error), error.code) from None
+        raise AnswerFailed(str(error), error.code) from error
     except SystemExit as error:  # a tool must not end the process
-        raise convert_interrupt(error) from error
+        raise convert_interrupt(error) from None
     except KeyboardInterrupt as error:
         if is_raised_by_code(error):
-            raise convert_interrupt(error) from error
+            raise convert_interrupt(error) from None
         raise
 
 
@@ -209,9 +209,10 @@ def _contained(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     try:
         return function(**arguments)
     except INTERRUPTS as error:  # in a thread, only the function itself can raise these
-        raise convert_interrupt(error) from error
+        raise convert_interrupt(error) from None
     except StopIteration as error:  # asyncio cannot set it on a future: the caller would hang
-        raise RuntimeError(f"StopIteration: {error.value}") from error
+        found = RuntimeError(f"StopIteration: {error.value}")
+        raise found.with_traceback(error.__traceback__) from None
 
 
 async def truncate_result(result: JSON, window: Window | None) -> JSON:

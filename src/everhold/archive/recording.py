@@ -125,12 +125,14 @@ class Recording(msgspec.Struct):
 
 def _strip_delivery(delivery: Delivery) -> Delivery:
     """A delivery without logs, progress and tracebacks, which change with every edit."""
-    answers = [msgspec.structs.replace(answer, by=None) for answer in delivery.answers]
+    answers = [
+        msgspec.structs.replace(answer, by=None, exception=None) for answer in delivery.answers
+    ]
     notes = delivery.notes
     if notes is not None:
         outcome = notes.outcome
         if isinstance(outcome, Raised):
-            outcome = msgspec.structs.replace(outcome, traceback="")
+            outcome = msgspec.structs.replace(outcome, traceback_text="", exception=None)
         notes = msgspec.structs.replace(notes, log=[], progress=None, record={}, outcome=outcome)
     return Delivery(
         delivery.n,

@@ -29,8 +29,9 @@ from everhold.core.query import HOOK_CALL, Kind, Query, QueryAnswer
 from everhold.core.schema import validate_value
 from everhold.core.session import Birth
 from everhold.core.status import Outcome, Raised, Returned, Stopped
-from everhold.core.turn import SettledTurn, TurnOutcome
+from everhold.core.turn import SettledTurn, TurnFailed, TurnOutcome
 from everhold.errors import AnswerRefused, BadSetting
+from everhold.exception_info import map_texts
 from everhold.ports.store import Letter
 
 #: The parts that can be redacted; `redact=True` means all. prompts: also system texts and arguments
@@ -188,7 +189,10 @@ def redact_answer(given: QueryAnswer, asked: Query | None) -> QueryAnswer:
     value = None if asked is None else _loop(asked, given.value)
     if value is None:
         value = redact_to_schema(given.value, None if asked is None else asked.schema)
-    return replace(given, value=value, error=error, by=None)
+    exception = given.exception
+    if exception is not None:
+        exception = map_texts(exception, redact_text)
+    return replace(given, value=value, error=error, exception=exception, by=None)
 
 
 # ---- conversations of agents
@@ -273,7 +277,10 @@ def _settled(settled: SettledTurn | None) -> SettledTurn | None:
     outcome: Any = msgspec.to_builtins(settled.outcome)
     words = {name: redact_text(outcome[name]) for name in ("error", "reason") if outcome.get(name)}
     own = {name: redact_json(outcome[name]) for name in ("value", "options") if name in outcome}
-    return replace(settled, outcome=msgspec.convert({**outcome, **words, **own}, TurnOutcome))
+    if isinstance(settled.outcome, TurnFailed) and settled.outcome.exception is not None:
+        own["exception"] = map_texts(settled.outcome.exception, redact_text)
+    redacted: TurnOutcome = msgspec.convert({**outcome, **words, **own}, TurnOutcome)
+    return replace(settled, outcome=redacted)
 
 
 def redact_delivery(one: Delivery, asked: Mapping[int, Query], wanted: Collection[str]) -> Delivery:
@@ -350,8 +357,12 @@ def _outcome(outcome: Outcome | None) -> Outcome | None:
         case Returned(value):
             return Returned(redact_json(value))
         case Raised():
+            exception = outcome.exception
             return replace(
-                outcome, error=redact_text(outcome.error), traceback=redact_text(outcome.traceback)
+                outcome,
+                error=redact_text(outcome.error),
+                traceback_text=redact_text(outcome.traceback_text),
+                exception=None if exception is None else map_texts(exception, redact_text),
             )
         case Stopped(reason):
             return Stopped(redact_text(reason))

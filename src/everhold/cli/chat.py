@@ -30,10 +30,13 @@ from everhold.cli.output import (
     format_plain_value,
     format_turn,
     get_outcome_tag,
+    get_turn_exception,
+    print_exception,
     print_json,
     print_waiting,
     queries_to_json,
     strip_controls,
+    turn_to_json,
 )
 from everhold.core.query import MODEL_KINDS
 from everhold.wire import ExitCode
@@ -111,9 +114,10 @@ def _read_messages(
     waiting: tuple[OpenQuery, ...] = ()
     for message in _list_messages(sys.stdin):
         turn = session.send(message)
-        rows.append({"input": message, "text": turn.text, "outcome": get_outcome_tag(turn)})
+        rows.append({"input": message, **turn_to_json(turn)})
         if not as_json:
             click.echo(format_turn(turn))
+            print_exception(get_turn_exception(turn), err=True)
         if turn.waiting:
             waiting = turn.queries
             break
@@ -214,10 +218,8 @@ class ChatTerminal:
             click.secho("\n(the turn was stopped)", fg="yellow")
             return
         if get_outcome_tag(turn) != "answered":
-            why = getattr(turn.outcome, "error", "") or getattr(turn.outcome, "reason", "")
-            click.secho(
-                f"({get_outcome_tag(turn)}{': ' + strip_controls(why) if why else ''})", fg="red"
-            )
+            click.secho(format_turn(turn), fg="red")
+            print_exception(get_turn_exception(turn))
 
     def _ask(self, turn: Turn) -> None:
         from everhold.cli.terminal import PromptQuit, prompt_for_answer
@@ -263,7 +265,9 @@ class ChatTerminal:
                     f"· {event.name} {format_line(format_plain_value(event.value), 100)}", dim=True
                 )
             case "tool_finished" if event.error:
-                click.secho(f"· {event.name} failed: {format_line(event.error, 100)}", fg="red")
+                place = "" if event.exception is None else f" ({event.exception.place})"
+                words = format_line(event.error, 100)
+                click.secho(f"· {event.name} failed: {words}{place}", fg="red")
             case "output":
                 click.secho(strip_controls(event.text), dim=True, nl=False)
             case "progress":

@@ -166,7 +166,7 @@ def format_typed_database(database: str | None) -> str:
 
 def format_short_name(session_id: str, key: str | None) -> str:
     """The name of a session in tables: its key, or the beginning of its id."""
-    from everhold.engine.session_lookup import format_session_name
+    from everhold.core.session import format_session_name
 
     name = format_session_name(session_id, key)
     return name[:SHORT_ID_LENGTH] if name == session_id else name

@@ -13,7 +13,7 @@ import click
 
 from everhold.cli.context import load_settings, open_command_runtime
 from everhold.cli.options import add_common_options, session_argument
-from everhold.cli.output import print_footer, print_json, strip_controls
+from everhold.cli.output import print_exception, print_footer, print_json, strip_controls
 from everhold.errors import EverholdError, NoMaintenance
 from everhold.shell_command import add_database_option
 from everhold.wire import blocked_json
@@ -39,6 +39,7 @@ def explain_(session: str, database: str | None, as_json: bool) -> None:
         click.secho(f"{opened.name(session_id)} is {found.state}.", bold=True)
         for sentence in found.because:
             click.echo(f"  {strip_controls(sentence)}")
+        print_exception(found.exception, indent="  ")
         if found.moves:
             click.echo("To continue:")
         for sentence in found.moves:

@@ -24,12 +24,14 @@ from everhold.cli.output import (
     format_moment,
     format_plain_value,
     format_turn,
-    get_outcome_tag,
+    get_turn_exception,
+    print_exception,
     print_footer,
     print_json,
     print_table,
     print_waiting,
     queries_to_json,
+    turn_to_json,
 )
 from everhold.errors import NotAnAgent
 from everhold.wire import ExitCode
@@ -150,12 +152,12 @@ def _report_turn(opened: CommandRuntime, turn: Turn, *, as_json: bool) -> int:
         facts = {
             "session_id": turn.session_id,
             "input": turn.input_id,
-            "outcome": get_outcome_tag(turn),
-            "text": turn.text,
+            **turn_to_json(turn),
         }
         print_json({**facts, "waiting": queries_to_json(turn.queries)})
     elif not turn.waiting:
         click.echo(format_turn(turn))
+        print_exception(get_turn_exception(turn), err=True)
     else:
         print_waiting(turn.queries, name, opened.database_option)
         listing = f"everhold intake {shlex.quote(name)}{opened.database_option}"

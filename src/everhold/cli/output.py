@@ -36,6 +36,7 @@ from everhold.core.status import (
 
 if TYPE_CHECKING:
     from everhold.agents import Turn
+    from everhold.exception_info import ExceptionInfo
 
 #: Spaces between two columns.
 COLUMN_GAP: Final = 2
@@ -218,6 +219,17 @@ def show_progress(text: str, *, quiet: bool = False) -> Iterator[ProgressBar | N
         bar.stop()
 
 
+def print_exception(
+    exception: ExceptionInfo | None, *, indent: str = "", err: bool = False
+) -> None:
+    """Prints an exception as Python does; nothing if there is none."""
+    if exception is not None:
+        from everhold.exception_info import format_exception
+
+        lines = strip_controls(format_exception(exception)).split("\n")
+        click.echo("\n".join(f"{indent}{line}".rstrip() for line in lines), err=err)
+
+
 def print_footer(database: str) -> None:
     click.secho(f"database: {database}", dim=True)
 
@@ -370,7 +382,8 @@ def describe_unanswered(query: OpenQuery) -> str:
     blocked = query.blocked
     if blocked is None:
         return NO_MODEL
-    return strip_controls(f"{blocked.message} [{blocked.code}] {blocked.hint}".strip())
+    place = "" if blocked.exception is None else f" ({blocked.exception.place})"
+    return strip_controls(f"{blocked.message} [{blocked.code}]{place} {blocked.hint}".strip())
 
 
 def get_outcome_tag(turn: Turn) -> str:
@@ -378,12 +391,28 @@ def get_outcome_tag(turn: Turn) -> str:
 
 
 def format_turn(turn: Turn) -> str:
-    """The text of a turn that has ended; without one, its outcome in brackets."""
-    return (
-        strip_controls(turn.text)
-        if get_outcome_tag(turn) == "answered"
-        else f"({get_outcome_tag(turn)})"
-    )
+    """The text of a turn that has ended; without one, its outcome and the reason in brackets."""
+    tag = get_outcome_tag(turn)
+    if tag == "answered":
+        return strip_controls(turn.text)
+    why = getattr(turn.outcome, "error", "") or getattr(turn.outcome, "reason", "")
+    return strip_controls(f"({tag}: {why})" if why else f"({tag})")
+
+
+def get_turn_exception(turn: Turn) -> ExceptionInfo | None:
+    """The exception behind a turn that failed, if code of a user raised it."""
+    return getattr(turn.outcome, "exception", None)
+
+
+def turn_to_json(turn: Turn) -> dict[str, JSON]:
+    """The outcome and the text of a turn; of one that failed, also the error."""
+    from everhold.wire import exception_json
+
+    told: dict[str, JSON] = {"outcome": get_outcome_tag(turn), "text": turn.text}
+    if told["outcome"] == "failed":
+        told["error"] = getattr(turn.outcome, "error", "")
+        told["code"] = getattr(turn.outcome, "code", "")
+    return told | exception_json(get_turn_exception(turn))
 
 
 def queries_to_json(queries: Iterable[OpenQuery]) -> list[JSON]:

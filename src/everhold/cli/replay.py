@@ -305,10 +305,12 @@ def _print_delivery(one: ReplayedDelivery) -> None:
 
 
 def _format_answer(answer: QueryAnswer) -> str:
+    from everhold.core.query import format_answer_error
+
     return (
         format_plain_value(answer.value)
         if answer.error is None
-        else f"error: {answer.error.get('message')}"
+        else f"error: {format_answer_error(answer)}"
     )
 
 

@@ -37,10 +37,11 @@ from everhold.cli.output import (
     record_to_wire,
     strip_controls,
 )
-from everhold.core.query import HOOK_CALL, Kind, Query, QueryAnswer
+from everhold.core.query import HOOK_CALL, Kind, Query, QueryAnswer, format_answer_error
 from everhold.core.status import Finished, Paused, Raised
 from everhold.core.tool import HANDED_OVER, LATER, NEEDS_CONFIRM
 from everhold.core.turn import TurnFailed
+from everhold.exception_info import format_exception
 
 if TYPE_CHECKING:
     from everhold.core.codec import JSON
@@ -298,8 +299,8 @@ def _show_steps(steps: list[JournalStep], full: bool) -> None:
     for step in steps:
         shown = [one for one in step.answered if full or not _is_of_hook(one)]
         hidden += len(step.answered) - len(shown)
-        rows += [(str(step.n), *_format_exchange(one.query, one.answer)) for one in shown]
-        rows += [(str(step.n), "", "", note, "") for note in _format_notes(step.notes)]
+        rows += [(str(step.n), *_format_exchange(one.query, one.answer, full)) for one in shown]
+        rows += [(str(step.n), "", "", note, "") for note in _format_notes(step.notes, full)]
     if rows:
         click.echo()
         _print_rows(rows, full)
@@ -318,23 +319,29 @@ def _print_rows(rows: list[tuple[str, str, str, str, str]], full: bool) -> None:
         click.echo(strip_controls(prompt) + (f"\n  → {strip_controls(text)}" if text else ""))
 
 
-def _format_exchange(query: Query | None, answer: QueryAnswer) -> tuple[str, str, str, str]:
+def _format_exchange(
+    query: Query | None, answer: QueryAnswer, full: bool = False
+) -> tuple[str, str, str, str]:
     text = (
         format_plain_value(answer.value)
         if answer.error is None
-        else UNFINISHED.get(answer.error.get("code", "")) or f"error: {answer.error.get('message')}"
+        else UNFINISHED.get(answer.error.get("code", ""))
+        or f"error: {format_answer_error(answer)}"
     )
     if answer.expired:
         text = f"{text} (no answer came in time)"
     asked = "" if query is None else format_asked_text(query)
-    return answer.id, str(query.kind) if query else "", asked, text + _format_by(answer.by)
+    text += _format_by(answer.by)
+    if full and answer.exception is not None:
+        text += f"\n{format_exception(answer.exception)}"
+    return answer.id, str(query.kind) if query else "", asked, text
 
 
 def _format_by(by: dict[str, JSON] | None) -> str:
     return f" (by {by['user']})" if by and by.get("user") else ""
 
 
-def _format_notes(notes: DeliveryNotes) -> list[str]:
+def _format_notes(notes: DeliveryNotes, full: bool) -> list[str]:
     lines = [f"{entry.level}: {entry.message}" for entry in notes.log]
     user = _format_by(notes.by)
     lines += ["timers fired"] * notes.fired + [f"retried{user}"] * notes.retry
@@ -346,6 +353,12 @@ def _format_notes(notes: DeliveryNotes) -> list[str]:
         lines.append(f"restarted with {format_plain_value(notes.restart.args)}")
     if notes.cancel is not None:
         lines.append(f"cancelled: {notes.cancel}".removesuffix(": ") + user)
+    if notes.settled is not None and isinstance(notes.settled.outcome, TurnFailed):
+        failed = notes.settled.outcome
+        place = "" if failed.exception is None else f" ({failed.exception.place})"
+        lines.append(f"turn {notes.settled.turn} failed: {failed.error}{place}")
+        if full and failed.exception is not None:
+            lines[-1] += f"\n{format_exception(failed.exception)}"
     return lines
 
 
@@ -366,7 +379,8 @@ def _show_end(status: Status, record: SessionRecord, full: bool) -> None:
                 f"  at step {status.outcome.step}, after {last[0].id}:"
                 f" {format_line(last[0].prompt or last[0].name, 100)}"
             )
-        click.echo(strip_controls(status.outcome.traceback.rstrip()))
+        if traceback := status.outcome.traceback.rstrip():
+            click.echo(strip_controls(traceback))
     elif isinstance(status, Finished) and status.state == "completed":
         click.echo(f"  {strip_controls(format_plain_value(status.result))}")
 

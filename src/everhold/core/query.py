@@ -24,6 +24,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.errors import NotAllowed
+from everhold.exception_info import ExceptionInfo
 
 QueryId = NewType("QueryId", str)
 
@@ -278,6 +279,7 @@ class QueryAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     usage: Usage | None = None
     by: dict[str, JSON] | None = None  # front, user, time
     expired: bool = False
+    exception: ExceptionInfo | None = None  # behind the error, if code of a user raised it
 
     @property
     def id(self) -> QueryId:
@@ -293,6 +295,18 @@ class Blocked(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     message: str
     hint: str = ""
     at: float = 0.0
+    exception: ExceptionInfo | None = None  # behind the error, if code of a user raised it
+
+
+def format_answer_error(answer: QueryAnswer) -> str:
+    """The error of an answer in one line: that of a Python function with its class and place."""
+    error = answer.error or {}
+    code = error.get("code", "")
+    words = error.get("message", "")
+    if code[:1].isupper() and words != code:
+        words = f"{code}: {words}"
+    place = "" if answer.exception is None else answer.exception.place
+    return f"{words} ({place})" if place else words
 
 
 def parse_query_number(query_id: str) -> int | None:

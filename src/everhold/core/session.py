@@ -15,6 +15,7 @@ The diagram in docs/reference/states.md and the property tests are made from the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Final, NewType
@@ -33,6 +34,19 @@ SessionId = NewType("SessionId", str)
 #: as an MCP host.
 WORKERS: Final = "workers"
 OUTSIDE: Final = "outside"
+
+
+#: A name that begins like this is an id.
+ID_START: Final = re.compile(r"s-[0-9a-f]{16}")
+
+
+def format_session_name(session_id: str, key: str | None) -> str:
+    """The name of a session for people: its key, or its id if the key looks like an id or an
+    option.
+    """
+    if key is None or not key.strip() or key.startswith(("@", "-")) or ID_START.match(key):
+        return session_id
+    return key
 
 
 class SessionState(StrEnum):

@@ -37,6 +37,7 @@ from everhold.errors import (
     ManyOpenQueries,
     NoOpenQuery,
 )
+from everhold.exception_info import ExceptionInfo, format_exception, recall_exception
 
 #: States of a session that has not ended.
 LIVE: Final = frozenset({"running", "paused"})
@@ -135,8 +136,15 @@ class Raised(msgspec.Struct, frozen=True, omit_defaults=True, tag="raised"):
 
     error: str
     kind: str = ""  # the code of an everhold error, otherwise the name of the class
-    traceback: str = ""
+    # of a Lua program, and of sessions of older databases
+    traceback_text: str = msgspec.field(default="", name="traceback")
     step: int = 0  # the number of the delivery it was raised in
+    exception: ExceptionInfo | None = None
+
+    @property
+    def traceback(self) -> str:
+        """The frames of the user's code, as Python prints them; empty if none is known."""
+        return self.traceback_text if self.exception is None else format_exception(self.exception)
 
 
 class Stopped(msgspec.Struct, frozen=True, omit_defaults=True, tag="stopped"):
@@ -218,7 +226,12 @@ class Finished(msgspec.Struct, frozen=True):
             return outcome.value
         if isinstance(outcome, Raised):
             hint = AnswerFailed.hint if outcome.kind == AnswerFailed.code else Failed.hint
-            raise Failed(self.session_id, outcome.error, hint)
+            told = outcome.traceback
+            failed = Failed(self.session_id, outcome.error, hint, outcome.exception, told)
+            cause = recall_exception(self.session_id, outcome)
+            if cause is None and told:
+                failed.add_note(told)
+            raise failed from cause
         raise Cancelled(self.session_id, outcome.reason)
 
     @property

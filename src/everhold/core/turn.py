@@ -22,6 +22,7 @@ import msgspec
 from everhold.core.codec import JSON
 from everhold.core.graph import INITIAL_FRAME, Frame
 from everhold.errors import BadArguments
+from everhold.exception_info import ExceptionInfo
 
 
 class TurnAnswered(msgspec.Struct, frozen=True, omit_defaults=True, tag="answered"):
@@ -50,6 +51,7 @@ class TurnFailed(msgspec.Struct, frozen=True, omit_defaults=True, tag="failed"):
     error: str
     code: str = ""
     hint: str = ""
+    exception: ExceptionInfo | None = None  # behind the error, if code of a user raised it
 
 
 class TurnAborted(msgspec.Struct, frozen=True, omit_defaults=True, tag="aborted"):

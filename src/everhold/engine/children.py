@@ -94,10 +94,13 @@ def make_child_answer(birth: Birth, outcome: Outcome, cost: Usage | None = None)
         return {"q": q, "value": outcome.value}
     state = "failed" if isinstance(outcome, Raised) else "was cancelled"
     words = outcome.error if isinstance(outcome, Raised) else outcome.reason
-    return {
+    answer: dict[str, JSON] = {
         "q": q,
         "error": {"code": "child_failed", "message": words, "session_id": birth.id, "state": state},
     }
+    if isinstance(outcome, Raised) and outcome.exception is not None:
+        answer["exception"] = msgspec.to_builtins(outcome.exception)
+    return answer
 
 
 async def load_child_answer(store: Store, parent: Birth, entry: AskedQuery) -> QueryAnswer | None:

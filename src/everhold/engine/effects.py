@@ -44,7 +44,7 @@ from everhold.core.usage import parse_usage
 from everhold.engine import unknown_effects
 from everhold.engine.answer_policy import AnswerPolicy
 from everhold.engine.limits import Job, LimiterClosed
-from everhold.engine.live_session import LiveSession, is_parked
+from everhold.engine.live_session import LiveSession, apply_keep_to_answer, is_parked
 from everhold.engine.liveness import (
     Presence,
     is_worker_alive,
@@ -73,6 +73,7 @@ from everhold.errors import (
 )
 from everhold.ports.answerer import Answer, Answerer
 from everhold.ports.attachment import CURRENT_ATTACHMENTS, Attachment
+from everhold.ports.exception_reader import describe_exception
 from everhold.ports.program import (
     INTERRUPTS,
     Clock,
@@ -109,10 +110,12 @@ class DirectCompletions:
             raise
         # some of these errors leave a query open; a completion has no query to leave open
         except EverholdError as error:
-            raise AnswerFailed(str(error), error.code) from None
+            raise AnswerFailed(str(error), error.code) from error
         self.spent.add("", answer.usage)
         if answer.error is not None:
-            raise AnswerFailed(answer.error["message"], answer.error["code"])
+            failed = AnswerFailed(answer.error["message"], answer.error["code"])
+            failed.exception = answer.exception
+            raise failed
         return (
             answer.value
             if query.schema is not None or isinstance(answer.value, str)
@@ -272,14 +275,15 @@ class EffectDispatcher:
                 raise
             await self.deliver(
                 session_id,
-                apply_keep_to_error(QueryAnswer(query.q, error=encode_stored_error(error)), effect),
+                apply_keep_to_error(make_error_answer(query, error), effect),
             )
         except LimiterClosed:
             await self._unmark(session_id, query, self._hand_back)
         except CANNOT_ANSWER_ERRORS as error:
             if self._policy.fails(query):
-                told = encode_stored_error(error) | ({"hint": error.hint} if error.hint else {})
-                failed = QueryAnswer(query.q, error=told)
+                failed = make_error_answer(query, error)
+                if failed.error is not None and error.hint:
+                    failed.error["hint"] = error.hint
                 return await self.deliver(session_id, apply_keep_to_error(failed, effect))
             if self._serving.worker is None:  # a worker reports it itself, once
                 log.warning(
@@ -289,7 +293,9 @@ class EffectDispatcher:
                     error,
                 )
             self._policy.refuse(session_id, query.q)
-            why = Blocked(error.code, str(error), error.hint, self._clock.now())
+            why = Blocked(
+                error.code, str(error), error.hint, self._clock.now(), describe_exception(error)
+            )
             await self._unmark(session_id, query, functools.partial(self._park, why))
         else:
             # release the call's arguments before the program resumes: on replay nothing holds them
@@ -464,7 +470,7 @@ class EffectDispatcher:
             ):
                 raise
             return apply_keep_to_error(
-                QueryAnswer(query.q, error=encode_stored_error(error), usage=asking.spent.usage),
+                make_error_answer(query, error, asking.spent.usage),
                 effect,
             )
 
@@ -676,7 +682,8 @@ def _contained(box: list[Any]) -> None:
     except INTERRUPTS as error:  # an interrupt raised in a thread must not end the process
         box.append((None, convert_interrupt(error)))
     except StopIteration as error:  # cannot pass through a coroutine
-        box.append((None, RuntimeError(f"StopIteration: {error.value}")))
+        found = RuntimeError(f"StopIteration: {error.value}")
+        box.append((None, found.with_traceback(error.__traceback__)))
     except BaseException as error:
         box.append((None, error))
 
@@ -691,7 +698,7 @@ def make_checked_answer(query: Query, said: Any) -> QueryAnswer:
     usage: Usage | None = None
     if isinstance(said, QueryAnswer):
         if said.error is not None:
-            return QueryAnswer(query.q, None, said.error, said.usage)
+            return QueryAnswer(query.q, None, said.error, said.usage, exception=said.exception)
         return QueryAnswer(query.q, fit_answer_value(query, said.value), usage=said.usage)
     if isinstance(said, Answer):
         said, usage = said.value, None if said.usage is None else parse_usage(said.usage)
@@ -702,12 +709,7 @@ def apply_keep(answer: QueryAnswer, effect: Callable[[], Any] | None) -> QueryAn
     """The answer as the effect's `keep` rewrites it for the journal."""
     if not isinstance(effect, KeptEffect):
         return answer
-    keep = effect.keep
-    if answer.error is not None:
-        return msgspec.structs.replace(
-            answer, error={**answer.error, "message": str(keep(answer.error["message"]))}
-        )
-    return msgspec.structs.replace(answer, value=to_plain(keep(answer.value), "the answer"))
+    return apply_keep_to_answer(answer, effect.keep)
 
 
 def apply_keep_to_error(answer: QueryAnswer, effect: Callable[[], Any] | None) -> QueryAnswer:
@@ -715,7 +717,7 @@ def apply_keep_to_error(answer: QueryAnswer, effect: Callable[[], Any] | None) -
     try:
         return apply_keep(answer, effect)
     except EverholdError as error:
-        return msgspec.structs.replace(answer, error=encode_stored_error(error))
+        return msgspec.structs.replace(answer, error=encode_stored_error(error), exception=None)
 
 
 def fit_answer_value(query: Query, value: Any) -> Any:
@@ -727,6 +729,14 @@ def fit_answer_value(query: Query, value: Any) -> Any:
     if type(value) is str and query.schema is None:
         return value if value.isascii() else to_plain(value, "the answer")
     return parse_answer(to_plain(value, "the answer"), query.schema)
+
+
+def make_error_answer(
+    query: Query, error: BaseException, usage: Usage | None = None
+) -> QueryAnswer:
+    """An error as the answer of a query, with the frames of the code that raised it."""
+    told = encode_stored_error(error)
+    return QueryAnswer(query.q, error=told, usage=usage, exception=describe_exception(error))
 
 
 def encode_stored_error(error: BaseException) -> dict[str, str]:

@@ -27,7 +27,7 @@ from everhold.core.query import (
     Query,
     Rerun,
 )
-from everhold.core.session import OUTSIDE, WORKERS, SessionState
+from everhold.core.session import OUTSIDE, WORKERS, SessionState, format_session_name
 from everhold.core.status import LATEST, Raised, Returned, Stopped
 from everhold.engine.accept import BUDGET_LETTER
 from everhold.engine.children import child_id
@@ -35,8 +35,8 @@ from everhold.engine.intake_messages import is_for_running_turn
 from everhold.engine.journal_reader import find_last_handed, read_outcome
 from everhold.engine.live_session import rebuild_session
 from everhold.engine.liveness import get_machine_name
-from everhold.engine.session_lookup import format_session_name
 from everhold.errors import EverholdError
+from everhold.exception_info import ExceptionInfo
 from everhold.ports.program import ProgramHost
 from everhold.ports.store import NO_WORKER, SessionRecord, WorkerRecord
 
@@ -62,6 +62,7 @@ class Explanation(msgspec.Struct, frozen=True):
     moves: list[str]
     blocked: dict[str, Blocked] = {}  # open queries that no process could answer, and why
     progress: Progress | None = None  # what the program reported last
+    exception: ExceptionInfo | None = None  # behind a failure, if code of a user raised it
 
 
 async def explain_session(
@@ -97,6 +98,7 @@ async def explain_session(
         explainer.moves,
         explainer.blocked,
         record.head.metrics.progress,
+        explainer.exception,
     )
 
 
@@ -125,14 +127,16 @@ class _Explainer:
         self.because: list[str] = []
         self.moves: list[str] = []
         self.blocked: dict[str, Blocked] = {}
+        self.exception: ExceptionInfo | None = None
 
     def end(self) -> None:
         ago = _span(self._now - self._record.head.updated_at)
         match read_outcome(self._record.deliveries):
             case Returned():
                 self.because.append(f"It completed {ago} ago.")
-            case Raised(error=error, step=step):
+            case Raised(error=error, step=step, exception=exception):
                 self.because.append(f"It failed {ago} ago, at step {step}: {error}")
+                self.exception = exception
                 self._ask_again()
                 if not self._raise_budget(error):
                     self.moves.append(f"Fix the program, then: everhold retry {self._name}")

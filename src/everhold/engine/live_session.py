@@ -43,6 +43,7 @@ from everhold.core.query import (
 from everhold.core.session import WORKERS, Birth, Head, SessionId, get_budget
 from everhold.core.usage import TokenCost
 from everhold.engine.intake_messages import apply_keep_to_input
+from everhold.exception_info import map_texts
 from everhold.ports.program import (
     AdvanceArgs,
     Execution,
@@ -221,10 +222,19 @@ def _written(answer: QueryAnswer, keep: Callable[[JSON], JSON], kind: Kind) -> Q
         return msgspec.structs.replace(answer, value=apply_keep_to_input(answer.value, keep))
     if not KINDS[kind].rewritten:
         return answer
-    if answer.error is not None:
-        words = str(keep(answer.error.get("message", "")))
-        return msgspec.structs.replace(answer, error={**answer.error, "message": words})
-    return msgspec.structs.replace(answer, value=to_plain(keep(answer.value), "the answer"))
+    return apply_keep_to_answer(answer, keep)
+
+
+def apply_keep_to_answer(answer: QueryAnswer, keep: Callable[[JSON], JSON]) -> QueryAnswer:
+    """An answer with its value, or the texts of its error, as `keep` rewrites them."""
+    if answer.error is None:
+        return msgspec.structs.replace(answer, value=to_plain(keep(answer.value), "the answer"))
+    exception = answer.exception
+    return msgspec.structs.replace(
+        answer,
+        error={**answer.error, "message": str(keep(answer.error.get("message", "")))},
+        exception=None if exception is None else map_texts(exception, lambda text: str(keep(text))),
+    )
 
 
 def is_replayable(record: SessionRecord) -> bool:

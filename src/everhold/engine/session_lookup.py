@@ -7,18 +7,15 @@ never read as a key: an id that a list shows always means that session.
 
 from __future__ import annotations
 
-import re
 from typing import Final, Protocol, runtime_checkable
 
-from everhold.core.session import SessionId
+from everhold.core.session import ID_START, SessionId
 from everhold.errors import BadArguments, BadId, UnknownSession
 from everhold.ports.store import SessionFilter, Store
 
 LAST_SESSION: Final = "@last"
 #: Characters of an id that identify a session in practice.
 SHORT_ID_CHARS: Final = 18
-#: A name that begins like this is an id.
-_ID: Final = re.compile(r"s-[0-9a-f]{16}")
 
 
 @runtime_checkable
@@ -38,7 +35,7 @@ SessionRef = str | SessionHandle
 
 def is_session_id(name: str) -> bool:
     """Whether a name is read as an id, never as a key."""
-    return name.startswith("s-") and _ID.match(name) is not None
+    return name.startswith("s-") and ID_START.match(name) is not None
 
 
 async def resolve_session_id(store: Store, session: SessionRef) -> SessionId:
@@ -63,7 +60,7 @@ async def find_session_id(store: Store, name: str, where: str) -> SessionId:
     ids = [row.birth.id for row in await store.list(SessionFilter(prefix=name, limit=4))]
     if name in ids:
         return SessionId(name)
-    found = None if _ID.match(name) else await store.find(name)
+    found = None if ID_START.match(name) else await store.find(name)
     if found is not None:
         return found
     if len(ids) == 1 and len(name) > 2:
@@ -77,15 +74,6 @@ async def find_session_id(store: Store, name: str, where: str) -> SessionId:
         error.hint = "Give more of the id, or the session's key."
         raise error
     raise UnknownSession(name, where)
-
-
-def format_session_name(session_id: str, key: str | None) -> str:
-    """The name of a session for people: its key, or its id if the key looks like an id or an
-    option.
-    """
-    if key is None or not key.strip() or key.startswith(("@", "-")) or _ID.match(key):
-        return session_id
-    return key
 
 
 async def _newest(store: Store, where: str) -> SessionId:

@@ -29,12 +29,15 @@ from everhold.core.status import (
     Running,
     Status,
 )
-from everhold.errors import AnswerFailed, EverholdError
+from everhold.errors import AnswerFailed, EverholdError, read_message
+from everhold.exception_info import ExceptionInfo, format_exception
+from everhold.ports.exception_reader import describe_exception
 from everhold.programs.lua.program import TEXT_REF
 from everhold.shell_command import add_database_option, format_command
 from everhold.wire import (
     dump_wire_json,
     error_json,
+    exception_json,
     query_json,
     status_json,
 )
@@ -64,8 +67,6 @@ HINTS: Final = {
         " earlier step."
     ),
 }
-#: Characters of the traceback of a program.
-TRACEBACK_LENGTH: Final = 1000
 
 
 def render_status(
@@ -118,9 +119,9 @@ def render_metrics(metrics: JSON) -> JSON:
 def render_code_hint(ref: str, status: Status) -> dict[str, JSON]:
     """The next step after Lua code that a call brought. Its session keeps that code unchanged."""
     match status:
-        case Finished(outcome=Raised(traceback=lines)) if ref == TEXT_REF:
+        case Finished(outcome=Raised()) if ref == TEXT_REF:
             hint = "Fix the code and call the tool `run` with it. This session keeps the old code."
-            return {"hint": hint} | ({"traceback": lines[:TRACEBACK_LENGTH]} if lines else {})
+            return {"hint": hint}
         case Finished(outcome=Returned(None)) if ref == TEXT_REF:
             return {
                 "hint": "The code returned nothing. If it should return a value, end it with"
@@ -307,12 +308,13 @@ def render_unforeseen_error(error: BaseException) -> dict[str, JSON]:
     """An unexpected exception as a tool returns it."""
     return {
         "status": "refused",
-        "error": f"{type(error).__name__}: {error}"[:2000],
+        "error": f"{type(error).__name__}: {read_message(error)}"[:2000],
         "code": "internal",
         "hint": (
             "This is a bug in everhold or in a program. The standard error of the server has the"
             " details."
         ),
+        **exception_json(describe_exception(error)),
     }
 
 
@@ -320,7 +322,9 @@ def render_unforeseen_error(error: BaseException) -> dict[str, JSON]:
 
 
 #: Keys that the text shows in its own form.
-_SPECIAL: Final = frozenset({"status", "session_id", "title", "questions", "for_people", "next"})
+_SPECIAL: Final = frozenset(
+    {"status", "session_id", "title", "questions", "for_people", "next", "exception"}
+)
 #: What the flags of a question require of its answer.
 _FLAGS: Final = {
     "grounded": "grounded: say only what you have checked, and where",
@@ -341,6 +345,8 @@ def render_text(shown: Mapping[str, Any]) -> str:
     parts += [
         f"{key}: {_format_value(value)}" for key, value in shown.items() if key not in _SPECIAL
     ]
+    if "exception" in shown:
+        parts.append(format_exception(msgspec.convert(shown["exception"], ExceptionInfo)))
     if "next" in shown:
         parts.append(f"Next: {shown['next']}")
     return "\n\n".join(part for part in parts if part)

@@ -43,7 +43,7 @@ from everhold.mcp.tool_call import StatusResult, ToolCall
 from everhold.mcp.tool_schema import MAX_WAIT_SECONDS, ServerTool
 from everhold.ports.answerer import Answer
 from everhold.ports.store import SessionRecord, Store
-from everhold.wire import dump_wire_json
+from everhold.wire import dump_wire_json, exception_json
 
 #: Steps in a list of steps, the newest.
 MAX_STEPS: Final = 50
@@ -704,6 +704,7 @@ async def explain(call: ToolCall, given: SessionArgs) -> dict[str, JSON]:
         "state": str(found.state),
         "because": [*found.because],
         "moves": [render.translate_move(words, call.holder.option) for words in found.moves],
+        **exception_json(found.exception),
     }
 
 
@@ -762,6 +763,7 @@ STATUS_SCHEMA: Final[dict[str, Any]] = {
         "error": {"type": "string"},
         "code": {"type": "string"},
         "hint": {"type": "string"},
+        "exception": {"type": "object", "description": "What the code raised, and where."},
         "estimate": {
             "type": "object",
             "description": "How many answers and rounds the session will take.",

@@ -92,7 +92,8 @@ def is_raised_by_code(error: BaseException) -> bool:
 
 def convert_interrupt(error: BaseException) -> RuntimeError:
     """An interrupt that a function raised, as an error that nothing mistakes for Ctrl-C."""
-    return RuntimeError(f"{type(error).__name__}: {error}".removesuffix(": "))
+    found = RuntimeError(f"{type(error).__name__}: {error}".removesuffix(": "))
+    return found.with_traceback(error.__traceback__)
 
 
 P = ParamSpec("P")

@@ -170,7 +170,7 @@ def test_a_stand_in_may_be_a_value_a_function_or_an_error(kit: Kit) -> None:
     ):
         kit.calls(send=stand_in)
         kit.start(refund(order="7"))
-        assert kit.approve().error == ("AnswerFailed: full" if end is None else None)
+        assert kit.approve().error == ("AnswerFailed: OSError: full" if end is None else None)
         assert end is None or kit.last.result == end
     assert kit.called == ["send"] * 3
 

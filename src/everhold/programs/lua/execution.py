@@ -42,6 +42,7 @@ from everhold.core.session import Birth, get_budget
 from everhold.core.status import Outcome, Raised, Returned, Stopped
 from everhold.errors import AfterCancel, BudgetExceeded, Overtaken, Spinning, UnknownProgram
 from everhold.ports.program import SHAPE_CHECK, Call
+from everhold.programs.lua.error_frames import LUA_ERROR, read_lua_exception
 from everhold.programs.lua.program import LuaProgram
 from everhold.programs.lua.protocol import LuaLimits, format_memory
 from everhold.programs.lua.search_path import (
@@ -615,8 +616,9 @@ class LuaExecution:
             size = format_memory(strand.memory)
             words += f": the limit is {size}; the setting is memory in [{self._limits.setting}]"
         if fork is None:
+            told = decode_lua_text(lines)[:_LONGEST]
             self._outcome = Raised(
-                words[:_LONGEST], "LuaError", decode_lua_text(lines)[:_LONGEST], self.n
+                words[:_LONGEST], LUA_ERROR, told, self.n, read_lua_exception(words, told)
             )
         elif fork.aborts:
             for child in fork.children:
@@ -629,9 +631,9 @@ class LuaExecution:
         seconds = self._seconds
         key = "cpu" if seconds == self._cpu else "replay"
         error = Spinning(self._limits.describe_cpu(seconds, key))
-        self._outcome = Raised(
-            f"Spinning: {error}", error.code, decode_lua_text(lines)[:_LONGEST], self.n
-        )
+        told = decode_lua_text(lines)[:_LONGEST]
+        words = f"Spinning: {error}"
+        self._outcome = Raised(words, error.code, told, self.n, read_lua_exception(words, told))
 
     def _ended(self, fork: ForkWait, child: LuaCoroutine, how: bytes) -> None:
         stats = b',"stats":' + encode_lua_json(child.stats) if child.stats else b""

@@ -25,10 +25,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from everhold.core.budget import Budget
 from everhold.core.codec import JSON
@@ -52,6 +53,8 @@ from everhold.errors import (
     VersionMissing,
     words_of,
 )
+from everhold.exception_info import format_exception, map_texts, remember_exception
+from everhold.ports.exception_reader import describe_exception, strip_own_frames
 from everhold.ports.program import Call, Program, is_raised_by_code
 from everhold.programs.python import asyncio_replacements, determinism_guard
 from everhold.programs.python.context import PythonContext
@@ -62,6 +65,9 @@ from everhold.programs.python.event_loop import (
     DeterministicLoop,
     DeterministicTask,
 )
+
+#: Characters of an error that are stored; its exception holds less.
+MAX_ERROR_CHARS: Final = 20_000
 
 # The loop and execution that the collector interrupted. One at most: one thread collects at a time.
 _interrupted: list[tuple[DeterministicLoop, Any]] = []
@@ -370,25 +376,27 @@ class PythonExecution:
         if not fails:
             self.drop()
             raise error
-        return self._end(make_raised_outcome(error, self.n) if cancel is None else Stopped(cancel))
+        return self._end_raised(error) if cancel is None else self._end(Stopped(cancel))
 
     def _reply(self, cancel: str | None) -> ProgramReply:
         assert self._root is not None
         if cancel is not None:
             return self._end(Stopped(cancel))
         if self._root.done():
-            return self._end(self._make_outcome(self._root))
+            made = self._make_outcome(self._root)
+            return self._end_raised(made) if isinstance(made, BaseException) else self._end(made)
         due = self.loop.due()
         if not self._pending and due is None:
             if self._notes is None or self._notes.restart is None:
                 names = [f"{task.path} ({_format_position(task)})" for task in self.loop.living()]
-                return self._end(make_raised_outcome(Stuck(names), self.n))
+                return self._end_raised(Stuck(names))
             reply = ProgramReply([], self._withdrawn, None, None, self._notes)
             self.drop()
             return reply
         return ProgramReply(self._asked, self._withdrawn, due, None, self._notes)
 
-    def _make_outcome(self, root: DeterministicTask) -> Outcome:
+    def _make_outcome(self, root: DeterministicTask) -> Outcome | BaseException:
+        """The outcome of a program, or its error."""
         if root.cancelled():
             return Raised(
                 "CancelledError: the program cancelled itself", "CancelledError", "", self.n
@@ -403,7 +411,24 @@ class PythonExecution:
                 )
             except EverholdError as problem:
                 error = problem
-        return make_raised_outcome(error, self.n)
+        return error
+
+    def _end_raised(self, error: BaseException) -> ProgramReply:
+        outcome = make_raised_outcome(error, self.n)
+        keep = self.keep
+        if keep is not None:
+            outcome = msgspec.structs.replace(
+                outcome,
+                error=str(keep(outcome.error)),
+                exception=None
+                if outcome.exception is None
+                else map_texts(outcome.exception, lambda text: str(keep(text))),
+            )
+        reply = self._end(outcome)
+        if not self.replaying:
+            strip_own_frames(error)
+            remember_exception(self.birth.id, outcome, error)
+        return reply
 
     def _end(self, outcome: Outcome) -> ProgramReply:
         self.drop()
@@ -528,9 +553,15 @@ def _make_answer_error(answer: QueryAnswer) -> EverholdError:
         return Expired(answer.id)
     if code == OutcomeUnknown.code:
         return OutcomeUnknown(message)
+    made: ChildFailed | AnswerFailed
     if code == ChildFailed.code:
-        return ChildFailed(error.get("session_id", ""), error.get("state", ""), message)
-    return AnswerFailed(message, code, error.get("hint", ""))
+        made = ChildFailed(error.get("session_id", ""), error.get("state", ""), message)
+    else:
+        made = AnswerFailed(message, code, error.get("hint", ""))
+    if answer.exception is not None:
+        made.exception = answer.exception
+        made.add_note(format_exception(answer.exception))
+    return made
 
 
 def _strip_traceback(error: EverholdError) -> EverholdError:
@@ -543,22 +574,13 @@ def _strip_traceback(error: EverholdError) -> EverholdError:
 
 def make_raised_outcome(error: BaseException, n: int) -> Raised:
     """An error as it is stored: message, kind, and the frames of the user's code."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "/everhold/programs/" not in frame.filename.replace("\\", "/")
-        and "/asyncio/" not in frame.filename.replace("\\", "/")
-    ]
     name = type(error).__name__
     words = words_of(error)
+    if isinstance(error, AnswerFailed) and error.kind[:1].isupper() and words != error.kind:
+        words = f"{error.kind}: {words}"  # the kind is the class of a function's exception
     message = f"{name}: {words}" if words else name
     kind = error.code if isinstance(error, EverholdError) else name
-    return Raised(_clean(message), kind, _clean("".join(traceback.format_list(frames[-20:]))), n)
-
-
-def _clean(text: str) -> str:
-    """Text that JSON accepts: lone surrogates in an exception's message are escaped."""
-    return text.encode("utf-8", "backslashreplace").decode()[:20_000]
+    return Raised(message[:MAX_ERROR_CHARS], kind, "", n, describe_exception(error))
 
 
 def _format_position(task: DeterministicTask) -> str:
