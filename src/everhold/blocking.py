@@ -26,9 +26,11 @@ from everhold.archive.archive import Archive
 from everhold.cards import Cards
 from everhold.core.budget import Budget
 from everhold.core.observer import Observer
+from everhold.core.session import format_session_name
 from everhold.engine.arguments import UNSET
 from everhold.errors import EverholdError, Waiting
 from everhold.evals.evals import Evals
+from everhold.exception_info import format_exception
 from everhold.models import AnswererSpec
 from everhold.movers import Workers
 from everhold.notify import Notifications, Notifier
@@ -36,6 +38,7 @@ from everhold.packages.find import refuse_while_loading
 from everhold.ports.program import Call, Clock
 from everhold.runtime import IDLE_SECONDS, Runtime
 from everhold.schedules import Schedules, Triggers
+from everhold.shell_command import format_command
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -310,38 +313,68 @@ def run(
     refuse_while_loading()
     try:
         with open_blocking(database, llm=llm, durability=durability) as runtime:
-            return runtime.run(
-                call,
-                key=key,
-                title=title,
-                labels=labels,
-                metadata=metadata,
-                budget=budget,
-                wait=wait,
-                again=again,
-            )
-    except EverholdError as error:
+            try:
+                return runtime.run(
+                    call,
+                    key=key,
+                    title=title,
+                    labels=labels,
+                    metadata=metadata,
+                    budget=budget,
+                    wait=wait,
+                    again=again,
+                )
+            except KeyboardInterrupt as interrupt:
+                interrupt.add_note(_describe_interrupted(runtime, key))
+                if _show_plainly():  # now: closing waits for calls that still run
+                    sys.stderr.write(f"\n{interrupt.__notes__[-1]}\n")
+                raise
+    except EverholdError:
         _show_plainly()
-        if isinstance(error, Waiting) and key is not None:
-            error.name = key
         raise
 
 
-def _show_plainly() -> None:
-    """Make an uncaught everhold error end a script with its message instead of a traceback."""
+def _describe_interrupted(runtime: BlockingRuntime, key: str | None) -> str:
+    """What Ctrl-C leaves of a session, and the command that resumes it."""
+    asynchronous = runtime._target
+    try:
+        if asynchronous.newest is None:
+            return "interrupted before the session was started"
+        runtime.find(asynchronous.newest)
+    except EverholdError:
+        return "interrupted before the session was started"
+    if asynchronous.database.startswith("memory:"):
+        return "interrupted; the session is not kept: its database was in memory"
+    name = format_session_name(asynchronous.newest, key)
+    command = format_command("run", "-c", name) + asynchronous.database_option
+    again = "" if key is None else "run this again, or: "
+    return f"interrupted; the session is kept. To resume it: {again}{command}"
+
+
+def _show_plainly() -> bool:
+    """Make an uncaught everhold error end a script with its message and the frames of the user's
+    code. Returns whether it does.
+    """
     if sys.excepthook is sys.__excepthook__ and not hasattr(sys, "ps1"):
         sys.excepthook = _excepthook
+    return sys.excepthook is _excepthook
 
 
 def _excepthook(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
+    if isinstance(error, KeyboardInterrupt) and hasattr(error, "__notes__"):
+        return  # `run` has said it
     if isinstance(error, Waiting):
         count = f"{len(error.queries)} question{'' if len(error.queries) == 1 else 's'} open"
         shown = "; ".join((query.prompt or query.name) for query in error.queries[:3])
         lines = [f"waiting · {error.name} · {count}" + (f": {shown}" if shown else "")]
     elif isinstance(error, EverholdError):
-        lines = [f"error: {error} [{error.code}]"]
+        traceback = getattr(error, "traceback", "")
+        if error.exception is not None and not traceback:
+            traceback = format_exception(error.exception)
+        shown = [traceback] if traceback else []
+        lines = [*shown, f"error: {error} [{error.code}]"]
     else:
         sys.__excepthook__(kind, error, trace)
         return

@@ -649,6 +649,11 @@ class BlockingRuntime:
     @property
     def database(self) -> str:
         """The address of the store, without a password."""
+    @property
+    def database_option(self) -> str:
+        """The option that commands in hints need to use this database, such as ` -d
+        sqlite:////app.db`; empty if they find it by default.
+        """
     def run(
         self,
         call: Call[R],

@@ -51,7 +51,7 @@ Rules
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from everhold.exception_info import ExceptionInfo
 from everhold.shell_command import format_command, quote_word
@@ -76,9 +76,13 @@ def name_session(error: EverholdError, name: str) -> None:
     session_id = getattr(error, "session_id", None)
     if not isinstance(session_id, str) or not session_id or session_id == name or not error.args:
         return
+    if getattr(error, "key", None) == name:
+        return  # it says what the key and the session have to do with each other
     message, *rest = error.args
     error.args = (str(message).replace(repr(session_id), repr(name)), *rest)
     error.hint = error.hint.replace(session_id, quote_word(name))
+    if getattr(error, "name", None) == session_id:
+        error.name = name  # type: ignore[attr-defined]
 
 
 class UsageError(EverholdError):
@@ -1086,7 +1090,12 @@ class Waiting(StateError):
     )
 
     def __init__(
-        self, session_id: str, queries: tuple[Any, ...], until: float | None = None, more: str = ""
+        self,
+        session_id: str,
+        queries: tuple[Any, ...],
+        until: float | None = None,
+        more: str = "",
+        key: str | None = None,
     ) -> None:
         count = f"{len(queries)} question{'s' if len(queries) != 1 else ''} open"
         blocked = [query.blocked for query in queries if getattr(query, "blocked", None)]
@@ -1097,10 +1106,22 @@ class Waiting(StateError):
         self.session_id = session_id
         self.queries = queries
         self.blocked = blocked[0] if blocked else None  # why a question could not be answered
+        resume = f"resume the session: {format_command('run', '-c', session_id)}"
+        then = "repeat the call with the same key." if key is not None else resume
         if blocked and blocked[0].hint:
-            self.hint = f"{blocked[0].hint} Then repeat the call with the same key."
+            self.hint = f"{blocked[0].hint} Then {then}"
+        elif queries and getattr(queries[0], "kind", "") in _ANSWERED_BY_COMMAND:
+            command = format_command("answer", session_id, "--query", queries[0].id)
+            self.hint = f"Answer it with `{command}`, then {then}"
+        else:
+            command = format_command("explain", session_id)
+            self.hint = f"See with `{command}` what it waits for; then {then}"
         self.until = until
         self.name = session_id  # what people call it: its key, where there is one
+
+
+#: Kinds of questions that `everhold answer` answers.
+_ANSWERED_BY_COMMAND: Final = ("llm", "tool", "approval", "input")
 
 
 class Cancelled(StateError):
@@ -1479,7 +1500,7 @@ class Poison(ProgramError):
     """Several processes died while they ran this session."""
 
     code = "poison"
-    hint = "Fix the program, which ends the process that runs it. Then retry the session."
+    hint = "Fix the program, which ends the process that runs it."
 
     def __init__(self, deaths: int) -> None:
         super().__init__(f"{deaths} processes died while they ran this session")
@@ -1525,7 +1546,7 @@ class TurnStopped(ProgramError):
     """An agent's turn ended without an answer."""
 
     code = "turn_stopped"
-    hint = "Read the conversation (everhold show), then retry: the model is asked again."
+    hint = "Find out from the conversation why the turn ended; a retry asks the model again."
 
     def __init__(self, outcome: str, why: str = "") -> None:
         super().__init__(f"the agent's turn ended as {outcome}" + (f": {why}" if why else ""))
@@ -1536,10 +1557,7 @@ class AnswerFailed(ProgramError):
     """The answer is an error instead of a value; the program may catch it."""
 
     code = "answer_failed"
-    hint = (
-        "A retry replays the recorded error. To ask again, fork before it; `everhold explain`"
-        " names the step."
-    )
+    hint = "A retry replays the recorded error. To ask again, fork the session before it."
 
     def __init__(self, message: str, kind: str = "", fix: str = "") -> None:
         super().__init__(message)

@@ -12,13 +12,14 @@ a handle. The blocking façade is in `blocking.py`.
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import msgspec
 
@@ -38,7 +39,16 @@ from everhold.core.observer import Observer
 from everhold.core.progress import Progress
 from everhold.core.query import Kind, Query, Usage
 from everhold.core.schema import decode_value_as
-from everhold.core.session import OUTSIDE, WORKERS, Birth, Seed, SessionId, SessionState, mint
+from everhold.core.session import (
+    OUTSIDE,
+    WORKERS,
+    Birth,
+    Seed,
+    SessionId,
+    SessionState,
+    format_session_name,
+    mint,
+)
 from everhold.core.status import (
     Finished,
     OpenQuery,
@@ -83,10 +93,13 @@ from everhold.engine.usage_report import UsageRow, sum_usage
 from everhold.errors import (
     AnswerRefused,
     BadArguments,
+    EverholdError,
+    Failed,
     KeyConflict,
     LocalProgram,
     NotAProgram,
     Waiting,
+    name_session,
 )
 from everhold.evals.evals import Evals
 from everhold.models import AnswererSpec, Model
@@ -109,6 +122,7 @@ from everhold.ports.tool_services import (
 )
 from everhold.programs.python.event_loop import refuse_runtime
 from everhold.schedules import Schedules, SessionActionRunner, Triggers
+from everhold.shell_command import add_database_option, format_database_option
 from everhold.stores.registry import create_store as store_at
 
 R = TypeVar("R")
@@ -136,6 +150,26 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _names_session(
+    verb: Callable[Concatenate[Runtime, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Runtime, P], Coroutine[Any, Any, T]]:
+    """The errors of a verb name the session as its caller did: see `Runtime._tell`."""
+
+    @functools.wraps(verb)
+    async def named(self: Runtime, /, *args: P.args, **options: P.kwargs) -> T:
+        try:
+            return await verb(self, *args, **options)
+        except EverholdError as error:
+            self._tell(error, args[0] if args else options.get("session"))
+            raise
+
+    return named
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -190,6 +224,7 @@ class Runtime:
             store.use_clock(clock.now)  # by default, leases and workers use the store's clock
         self.clock: Clock = clock or SystemClock()
         self._settings = found
+        self._database_option: str | None = None
         self._recover = recover
         self._dice = dice
         self.programs = programs or KnownPrograms(found)
@@ -242,6 +277,7 @@ class Runtime:
             self._take_up_chores(frozenset())
         self._opened = False
         self._closing = ShieldedCalls()
+        self.newest: SessionId | None = None  # the session of the newest call of `start` or `run`
 
     def _on_unavailable(self, found: Settings | None, given: str | None) -> str:
         """What to do with questions that no model here can answer: the argument, else the
@@ -285,6 +321,31 @@ class Runtime:
     def database(self) -> str:
         """The address of the store, without a password."""
         return self._settings.shown if self._settings is not None else self.store.where
+
+    @property
+    def database_option(self) -> str:
+        """The option that commands in hints need to use this database, such as ` -d
+        sqlite:////app.db`; empty if they find it by default.
+        """
+        if self._database_option is None:
+            found = self._settings
+            self._database_option = format_database_option(
+                "" if found is None else found.command_database
+            )
+        return self._database_option
+
+    @database_option.setter
+    def database_option(self, option: str) -> None:
+        self._database_option = option
+
+    def _tell(self, error: EverholdError, named: object) -> None:
+        """Make an error name its session as the caller did, and the database in its commands."""
+        if isinstance(named, str):
+            name_session(error, format_session_name(getattr(error, "session_id", ""), named))
+        if isinstance(error, Failed) and self.database.startswith("memory:"):
+            error.hint = Failed.hint  # no command reaches it
+        elif error.hint:
+            error.hint = add_database_option(error.hint, self.database_option)
 
     async def __aenter__(self) -> Self:
         if not self._opened:
@@ -372,23 +433,27 @@ class Runtime:
         larger than those of the session are raised: see `set_budget`. Raises `Waiting` if the
         session needs an answer from outside (or after `wait` seconds), `Failed`, or `Cancelled`.
         """
-        status = await self.start(
-            call,
-            key=key,
-            title=title,
-            labels=labels,
-            metadata=metadata,
-            budget=budget,
-            wait=wait,
-            again=again,
-        )
-        if not isinstance(status, Finished) and not (
-            isinstance(status, Paused) and status.needs_outside
-        ):
-            status = await self.engine.wait(status.session_id, wait)
-        if isinstance(status, Finished):
-            return convert_result(call, status)
-        raise _waiting(status)
+        try:
+            status = await self.start(
+                call,
+                key=key,
+                title=title,
+                labels=labels,
+                metadata=metadata,
+                budget=budget,
+                wait=wait,
+                again=again,
+            )
+            if not isinstance(status, Finished) and not (
+                isinstance(status, Paused) and status.needs_outside
+            ):
+                status = await self.engine.wait(status.session_id, wait)
+            if isinstance(status, Finished):
+                return convert_result(call, status)
+            raise _waiting(status, key)
+        except EverholdError as error:
+            self._tell(error, key)
+            raise
 
     async def start(
         self,
@@ -417,6 +482,7 @@ class Runtime:
         check_seconds_arg("wait", wait)
         resolved = self._resolve_call(call, args, version, unchecked)
         birth = self._birth(resolved, key, title, labels, metadata, budget)
+        self.newest = birth.id
         if isinstance(resolved.program, Agent):
             require_input_fits(resolved.args.get("task"), self.engine.max_input)
             check_agent_models(resolved.program, self.engine.policy.check_model)
@@ -433,6 +499,7 @@ class Runtime:
         if key is not None:
             found = await self.engine.again(key, birth, renew=again)
             if found is not None:
+                self.newest = found
                 if birth.budget is not None:
                     await self.engine.raise_budget(found, birth.budget)
                 return await self.move(found, wait=wait)
@@ -489,17 +556,23 @@ class Runtime:
         if wait is not None:
             check_seconds_arg("wait", wait)
         counted = None if usage is None else parse_usage(usage)
-        if type(question) is OpenQuery and error is None and by is None and value is not UNSET:
-            status = await self.engine.answer_open(question, value, counted)
-        else:
-            if not isinstance(question, OpenQuery):
-                question = await resolve_session_id(self.store, question)
-            session_id, given = parse_answer_args(question, query_id, value, error, counted)
-            status = await self.engine.answer(session_id, [given], parse_by_arg(by))
+        named = question
+        try:
+            if type(question) is OpenQuery and error is None and by is None and value is not UNSET:
+                status = await self.engine.answer_open(question, value, counted)
+            else:
+                if not isinstance(question, OpenQuery):
+                    question = await resolve_session_id(self.store, question)
+                session_id, given = parse_answer_args(question, query_id, value, error, counted)
+                status = await self.engine.answer(session_id, [given], parse_by_arg(by))
+        except EverholdError as refused:
+            self._tell(refused, named)
+            raise
         if type(status) is Paused and not status.waiting_for and not self.engine.sessions.jobs:
             return status
         return await self._after(status.session_id, status, wait)
 
+    @_names_session
     async def answer_many(
         self,
         session: SessionRef,
@@ -521,6 +594,7 @@ class Runtime:
         status = await self.engine.answer(session_id, given, parse_by_arg(by))
         return await self._after(session_id, status, wait)
 
+    @_names_session
     async def signal(
         self,
         session: SessionRef,
@@ -542,6 +616,7 @@ class Runtime:
         )
         return await self._after(session_id, status, wait)
 
+    @_names_session
     async def complete(
         self,
         session: SessionRef,
@@ -600,6 +675,7 @@ class Runtime:
             again=again,
         )
 
+    @_names_session
     async def conversation(
         self, session: SessionRef, *, residency: str = "all"
     ) -> ConversationHandle:
@@ -613,10 +689,12 @@ class Runtime:
 
     # ---- look
 
+    @_names_session
     async def status(self, session: SessionRef) -> Status:
         """The status of a session: `Running`, `Paused` or `Finished`."""
         return await self.engine.status(await resolve_session_id(self.store, session))
 
+    @_names_session
     async def wait(
         self, session: SessionRef, timeout: float | None = None, *, settled: bool = False
     ) -> Status:
@@ -634,6 +712,7 @@ class Runtime:
         """Find a session by its id, a prefix of it, its key, or "@last" for the newest."""
         return await find_session_id(self.store, name, self.database)
 
+    @_names_session
     async def explain(self, session: SessionRef) -> Explanation:
         """Explain in sentences why a session is in its state and what moves it. Changes nothing."""
         session_id = await resolve_session_id(self.store, session)
@@ -652,11 +731,13 @@ class Runtime:
             idle=self.engine.effects.idle(record),
         )
 
+    @_names_session
     async def steps(self, session: SessionRef) -> list[Step]:
         """The journal of a session: for each step, the answers delivered and the queries asked."""
         record = await self.store.load(await resolve_session_id(self.store, session))
         return [session_view.make_view_step(step) for step in read_steps(record.deliveries)]
 
+    @_names_session
     async def transcript(self, session: SessionRef) -> list[dict[str, JSON]]:
         """The model questions and answers of a session: `query_id`, `prompt`, `system`, `response`
         (null without an answer).
@@ -698,10 +779,12 @@ class Runtime:
             pending,
         )
 
+    @_names_session
     async def attachments(self, session: SessionRef) -> list[Attachment]:
         """The attachments of a session."""
         return await self.store.attachments(await resolve_session_id(self.store, session))
 
+    @_names_session
     async def attachment(self, session: SessionRef, id: str) -> bytes:
         """The bytes of an attachment. Raises `UnknownAttachment`."""
         session_id = await resolve_session_id(self.store, session)
@@ -784,6 +867,7 @@ class Runtime:
 
     # ---- change
 
+    @_names_session
     async def move(self, session: SessionRef, *, wait: float | None = None) -> Status:
         """Move a session as far as this process can. Its models may answer open questions."""
         check_seconds_arg("wait", wait)
@@ -791,6 +875,7 @@ class Runtime:
         await self.engine.move(session_id)
         return await self.engine.wait(session_id, wait, settled=True)
 
+    @_names_session
     async def cancel(
         self, session: SessionRef, reason: str = "", *, by: Mapping[str, JSON] | None = None
     ) -> Status:
@@ -801,6 +886,7 @@ class Runtime:
         session_id = await resolve_session_id(self.store, session)
         return await self.engine.cancel(session_id, reason, parse_by_arg(by))
 
+    @_names_session
     async def set_budget(
         self,
         session: SessionRef,
@@ -821,6 +907,7 @@ class Runtime:
         status = await self.engine.set_budget(session_id, change, parse_by_arg(by))
         return await self._after(session_id, status, wait)
 
+    @_names_session
     async def retry(
         self,
         session: SessionRef,
@@ -838,6 +925,7 @@ class Runtime:
         status = await self.engine.retry(session_id, parse_by_arg(by), change)
         return await self._after(session_id, status, wait)
 
+    @_names_session
     async def fork(
         self,
         session: SessionRef,
@@ -881,6 +969,7 @@ class Runtime:
         status = await self.engine.fork(session_id, birth, at, given, change)
         return await self._after(birth.id, status, wait)
 
+    @_names_session
     async def delete(self, session: SessionRef, *, by: Mapping[str, JSON] | None = None) -> int:
         """Delete a session. Returns how many steps remain because forks share them.
 
@@ -999,13 +1088,13 @@ def convert_result(call: Call[R], status: Finished) -> R:
     return found
 
 
-def _waiting(status: Status) -> Waiting:
+def _waiting(status: Status, key: str | None) -> Waiting:
     queries = status.queries if isinstance(status, Paused) else ()
     until = status.until if isinstance(status, Paused) else None
     waits = list(status.waiting_for) if isinstance(status, Paused | Running) else []
     if isinstance(status, Paused):
         waits += describe_signals(status.signals)
-    return Waiting(status.session_id, queries, until, "; ".join(waits))
+    return Waiting(status.session_id, queries, until, "; ".join(waits), key)
 
 
 def _info(birth: Birth, head: Any) -> Info:

@@ -22,6 +22,7 @@ import msgspec
 from everhold import errors
 from everhold.core.codec import JSON
 from everhold.core.query import QUESTIONS, Blocked, Kind
+from everhold.core.session import format_session_name
 from everhold.core.status import (
     Accepted,
     Finished,
@@ -32,6 +33,7 @@ from everhold.core.status import (
     Running,
     Status,
     describe_signals,
+    hint_after_failure,
 )
 from everhold.errors import EverholdError
 from everhold.exception_info import ExceptionInfo
@@ -230,7 +232,7 @@ def _finished(status: Finished) -> dict[str, JSON]:
             return {
                 "status": "error",
                 "error": error,
-                **_code(kind),
+                **_code(kind, format_session_name(status.session_id, status.key)),
                 **exception_json(exception),
                 "stats": status.metrics,
                 **told,
@@ -239,15 +241,15 @@ def _finished(status: Finished) -> dict[str, JSON]:
             return {"status": "cancelled", "stats": status.metrics, **told}
 
 
-def _code(kind: str) -> dict[str, JSON]:
-    """Code and hint of a failed session: those of the everhold error that ended it, or of
+def _code(kind: str, name: str) -> dict[str, JSON]:
+    """Code and hint of a failed session: the code of the everhold error that ended it, or of
     `Failed`.
     """
-    leaf = _LEAVES.get(kind, errors.Failed)
-    return {"code": leaf.code, "hint": leaf.hint or errors.Failed.hint}
+    code = kind if kind in _CODES else errors.Failed.code
+    return {"code": code, "hint": hint_after_failure(kind, name)}
 
 
-_LEAVES: Final = {leaf.code: leaf for leaf in errors.leaves()}
+_CODES: Final = frozenset(leaf.code for leaf in errors.leaves())
 
 
 def _ms(seconds: float) -> int:

@@ -378,6 +378,9 @@ def report_error(error: Exception, words: Sequence[str] = (), *, as_json: bool) 
 
         print_json(facts)
     else:
+        from everhold.cli.output import print_exception
+
+        print_exception(getattr(error, "exception", None), err=True)
         click.secho(
             f"error: {facts['error']} [{facts['code']}]", err=True, fg="red", color=_color()
         )

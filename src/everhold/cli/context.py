@@ -203,6 +203,7 @@ def open_command_runtime(
     observers = [] if bar is None else [bar]
     with open_blocking(database, llm=answers, recover=moves, observers=observers) as runtime:
         opened = CommandRuntime(runtime, database, bar)
+        opened.ask(_get_runtime).database_option = opened.database_option
         if bar is None:
             yield opened
             return

@@ -28,16 +28,23 @@ from everhold.core.query import (
     QueryId,
 )
 from everhold.core.schema import NonNegativeInt
+from everhold.core.session import format_session_name
 from everhold.core.usage import measure_query
 from everhold.errors import (
     AnswerFailed,
     BadSetting,
     Cancelled,
+    ChildFailed,
+    Expired,
     Failed,
     ManyOpenQueries,
     NoOpenQuery,
+    OutcomeUnknown,
+    leaves,
+    name_session,
 )
 from everhold.exception_info import ExceptionInfo, format_exception, recall_exception
+from everhold.shell_command import format_command
 
 #: States of a session that has not ended.
 LIVE: Final = frozenset({"running", "paused"})
@@ -211,6 +218,7 @@ class Finished(msgspec.Struct, frozen=True):
     session_id: str
     outcome: Outcome
     metrics: dict[str, JSON]
+    key: str | None = None
 
     @property
     def state(self) -> str:
@@ -225,14 +233,18 @@ class Finished(msgspec.Struct, frozen=True):
         if isinstance(outcome, Returned):
             return outcome.value
         if isinstance(outcome, Raised):
-            hint = AnswerFailed.hint if outcome.kind == AnswerFailed.code else Failed.hint
+            name = format_session_name(self.session_id, self.key)
+            hint = hint_after_failure(outcome.kind, name)
             told = outcome.traceback
             failed = Failed(self.session_id, outcome.error, hint, outcome.exception, told)
+            name_session(failed, name)
             cause = recall_exception(self.session_id, outcome)
             if cause is None and told:
                 failed.add_note(told)
             raise failed from cause
-        raise Cancelled(self.session_id, outcome.reason)
+        cancelled = Cancelled(self.session_id, outcome.reason)
+        name_session(cancelled, format_session_name(self.session_id, self.key))
+        raise cancelled
 
     @property
     def error(self) -> str | None:
@@ -244,6 +256,25 @@ def describe_signals(names: Iterable[str]) -> tuple[str, ...]:
     """The signals that a session waits for, in words. An agent waits for its input."""
     return tuple("an input" if name == INPUT else f"the signal {name!r}" for name in names)
 
+
+def hint_after_failure(kind: str, name: str) -> str:
+    """What to do about a failed session that people call `name`. `kind` is that of its outcome."""
+    if kind in _RECORDED:
+        return (
+            "A retry replays the recorded error. To ask again, fork the session before it:"
+            f" {format_command('explain', name)}"
+        )
+    leaf = _LEAVES.get(kind)
+    if leaf is None or not leaf.hint:
+        return f"Fix the program, then: {format_command('retry', name)}"
+    return f"{leaf.hint} Then: {format_command('retry', name)}"
+
+
+_LEAVES: Final = {leaf.code: leaf for leaf in leaves()}
+#: Errors that are the recorded answer of a query.
+_RECORDED: Final = frozenset(
+    leaf.code for leaf in (AnswerFailed, ChildFailed, Expired, OutcomeUnknown)
+)
 
 #: The status of a session.
 Status = Accepted | Running | Paused | Finished

@@ -878,7 +878,10 @@ class Engine:
         """The status of a session after a step."""
         if said.outcome is not None:
             return Finished(
-                live.id, said.outcome, compute_session_stats(live.birth, live.head, live.record)
+                live.id,
+                said.outcome,
+                compute_session_stats(live.birth, live.head, live.record),
+                live.birth.key,
             )
         if not said.asked and said.answered and live.opened:
             remaining = live.remaining()

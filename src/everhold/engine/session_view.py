@@ -306,7 +306,8 @@ def make_finished_status(record: SessionRecord) -> Finished:
     stats = compute_session_stats(
         record.birth, record.head, {} if last is None else dict(last.record)
     )
-    return Finished(record.birth.id, read_outcome(record.deliveries) or Stopped(""), stats)
+    outcome = read_outcome(record.deliveries) or Stopped("")
+    return Finished(record.birth.id, outcome, stats, record.birth.key)
 
 
 def compute_session_stats(birth: Birth, head: Head, recorded: dict[str, JSON]) -> dict[str, JSON]:

@@ -39,6 +39,7 @@ from everhold.errors import (
     RunsOnImport,
     UnknownProgram,
 )
+from everhold.ports.exception_reader import describe_exception
 from everhold.ports.program import REGISTRY, Program, is_raised_by_code, register_program
 from everhold.ports.program_identity import find_source_file, list_module_names
 
@@ -316,6 +317,7 @@ def _guard_load(ref: str, what: str, name: str) -> Iterator[None]:
         problem = RunsOnImport(what) if loading.refused else _describe_failure(ref, what, error)
         if type(problem) is type(error):
             raise
+        problem.exception = describe_exception(error)
         raise problem from error
     except BaseException as error:
         _undo_load(name, before)
