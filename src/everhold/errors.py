@@ -288,7 +288,7 @@ class BadStep(UsageError):
     """The session has no such step, or the step cannot be used for this."""
 
     code = "bad_step"
-    hint = "Steps are numbered from 0. `everhold show SESSION` lists them."
+    hint = "Steps are numbered from 0."
 
     def __init__(self, session_id: str, step: int, reason: str, hint: str = "") -> None:
         super().__init__(f"step {step} of session {session_id!r}: {reason}")
@@ -325,7 +325,7 @@ class ToolClash(UsageError):
     """Two sources of tools define a tool of the same name."""
 
     code = "tool_clash"
-    hint = "Rename one of the tools, or give one to the agent as an extra tool: extra_tools=[…]."
+    hint = "Rename one of the tools, or give one to the agent as an extra tool: see extra_tools."
 
     def __init__(self, what: str, one: str, other: str) -> None:
         super().__init__(f"tool {what!r} is defined by both {one!r} and {other!r}")
@@ -548,8 +548,8 @@ class ProviderMismatch(UsageError):
         if remembered:
             super().__init__(f"{who} was held with {expected}, but its agent now names {actual}")
             self.hint = (
-                "Use the agent with its earlier provider, or allow the other one: await"
-                " session.configure({'model': …})"
+                "Use the agent with its earlier provider, or set the model of the conversation"
+                " with session.configure()."
             )
         else:
             super().__init__(f"{who} uses a model of {actual}; only {expected} is allowed here")
@@ -624,15 +624,15 @@ class PackageTooLarge(UsageError):
 
     code = "package_too_large"
 
-    def __init__(self, source: str, size: str, limit: str) -> None:
+    def __init__(self, source: str, size: str, limit: str, needed: str = "") -> None:
         super().__init__(f"{source} would install {size}, more than the limit of {limit}")
         self.source = source
         self.size = size
         self.limit = limit
+        command = format_command("pkg", "install", "--max-size", needed or size, source)
         self.hint = (
-            "Nothing was installed. If the user wants it: everhold pkg install --max-size SIZE"
-            " SOURCE,"
-            " or max_package under [lua] in the settings."
+            "Nothing was installed. Raise max_package under [lua] in the settings; or, if the user"
+            f" wants it: {command}"
         )
 
 
@@ -766,7 +766,7 @@ class CodeExecutionUnavailable(UsageError):
         super().__init__(f"no executor runs code in {language!r}")
         self.language = language
         self.hint = (
-            "Give the agent an executor: Agent(code=[…]). Its executors run:"
+            "Give the agent an executor with Agent(code=). Its executors run:"
             f" {', '.join(languages) or 'nothing'}."
         )
 
@@ -951,7 +951,6 @@ class UnknownInput(UsageError):
     """The session has no input of this id or key."""
 
     code = "unknown_input"
-    hint = "List its inputs: everhold intake SESSION --all"
 
     def __init__(self, session_id: str, name: str) -> None:
         super().__init__(f"session {session_id!r} has no input {name!r}")
@@ -1405,9 +1404,8 @@ class Diverged(ProgramError):
         self.recorded = recorded
         self.asked = asked
         self.hint = (
-            "Nothing was changed. Roll the code back, fork the session at the last matching step"
-            f" (fork --at {max(step - 1, 0)}), mark the change with ctx.version, or cancel the"
-            " session."
+            "Nothing was changed. Roll the code back, fork the session at the last matching step,"
+            f" {max(step - 1, 0)}, mark the change with ctx.version, or cancel the session."
         )
 
 
@@ -1415,14 +1413,15 @@ class VersionMissing(ProgramError):
     """The session needs a version of the program that is not loaded."""
 
     code = "version_missing"
-    hint = (
-        "Keep the old function beside the new one, with the same name and its own version:"
-        " @program(name=…, version=…). Or fork or cancel the session."
-    )
 
     def __init__(self, program: str, wanted: int, found: int) -> None:
         super().__init__(
             f"the session needs version {wanted} of program {program!r}; version {found} is loaded"
+        )
+        self.hint = (
+            "Keep the old function beside the new one, as"
+            f" @everhold.program(name={program.rpartition(':')[2]!r}, version={wanted}); or fork or"
+            " cancel the session."
         )
         self.program = program
         self.wanted = wanted
@@ -1433,7 +1432,7 @@ class ForeignCall(ProgramError):
     """A function was called where it cannot be used, such as I/O directly in a program."""
 
     code = "foreign_call"
-    hint = "Put it in a function and await ctx.call(function, …), or make it a tool."
+    hint = "Put it in a function and run that with ctx.call, or make it a tool."
 
     def __init__(self, call: str, reason: str = "") -> None:
         super().__init__(

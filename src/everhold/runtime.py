@@ -17,6 +17,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from os import PathLike
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
@@ -166,7 +167,7 @@ def _names_session(
         try:
             return await verb(self, *args, **options)
         except EverholdError as error:
-            self._tell(error, args[0] if args else options.get("session"))
+            await self._tell(error, args[0] if args else options.get("session"))
             raise
 
     return named
@@ -338,10 +339,13 @@ class Runtime:
     def database_option(self, option: str) -> None:
         self._database_option = option
 
-    def _tell(self, error: EverholdError, named: object) -> None:
+    async def _tell(self, error: EverholdError, named: object) -> None:
         """Make an error name its session as the caller did, and the database in its commands."""
-        if isinstance(named, str):
-            name_session(error, format_session_name(getattr(error, "session_id", ""), named))
+        session_id = getattr(error, "session_id", "")
+        if isinstance(named, str) and session_id != named and self._opened:
+            with suppress(EverholdError):
+                if await resolve_session_id(self.store, named) == session_id:
+                    name_session(error, format_session_name(session_id, named))
         if isinstance(error, Failed) and self.database.startswith("memory:"):
             error.hint = Failed.hint  # no command reaches it
         elif error.hint:
@@ -452,7 +456,7 @@ class Runtime:
                 return convert_result(call, status)
             raise _waiting(status, key)
         except EverholdError as error:
-            self._tell(error, key)
+            await self._tell(error, key)
             raise
 
     async def start(
@@ -566,7 +570,7 @@ class Runtime:
                 session_id, given = parse_answer_args(question, query_id, value, error, counted)
                 status = await self.engine.answer(session_id, [given], parse_by_arg(by))
         except EverholdError as refused:
-            self._tell(refused, named)
+            await self._tell(refused, named)
             raise
         if type(status) is Paused and not status.waiting_for and not self.engine.sessions.jobs:
             return status

@@ -23,7 +23,16 @@ from everhold.core.journal import describe_query
 from everhold.core.query import Kind, Query, QueryId, has_new_wording
 from everhold.core.session import SessionId, SessionState
 from everhold.engine.replay import replay_session
-from everhold.errors import Diverged, EverholdError, NotAProgram, UnknownProgram, VersionMissing
+from everhold.errors import (
+    Diverged,
+    EverholdError,
+    NotAProgram,
+    UnknownProgram,
+    VersionMissing,
+    read_message,
+)
+from everhold.exception_info import ExceptionInfo
+from everhold.ports.exception_reader import describe_exception
 from everhold.ports.program import ProgramHost
 from everhold.ports.store import SessionRecord
 
@@ -60,6 +69,7 @@ class SessionCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str = ""  # of the error
     reason: str = ""
     hint: str = ""
+    exception: ExceptionInfo | None = None  # behind the error, if code of a user raised it
 
     @property
     def goes_on(self) -> bool:
@@ -169,5 +179,7 @@ def _said(query: Query, names: list[str]) -> str:
 
 def _describe_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, EverholdError):
-        return {"code": error.code, "reason": str(error), "hint": error.hint}
-    return {"code": type(error).__name__, "reason": f"{type(error).__name__}: {error}"}
+        told = {"code": error.code, "reason": str(error), "hint": error.hint}
+        return {**told, "exception": error.exception or describe_exception(error)}
+    reason = f"{type(error).__name__}: {read_message(error)}"
+    return {"code": type(error).__name__, "reason": reason, "exception": describe_exception(error)}

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from itertools import zip_longest
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+if TYPE_CHECKING:
+    from everhold.errors import EverholdError
 
 #: The sections of the help, and the module of each command, which defines it as its name and `_`.
 GROUPS: Final = {
@@ -120,8 +122,8 @@ HELP: Final = {
 }
 #: Hints for the command line, in place of those for Python. `{session}` is what was typed.
 HINTS: Final = {
-    "many_open_queries": "Name the question: --query ID. `everhold show {session}` lists them.",
-    "illegal_move": "`everhold explain {session}` says what you can do.",
+    "many_open_queries": ("`{show}` lists them. To answer the first: {answer}"),
+    "illegal_move": "See what you can do: {explain}",
 }
 
 
@@ -316,26 +318,11 @@ def _find_typed_command(words: Sequence[str]) -> str:
     return path
 
 
-def _find_typed_session(words: Sequence[str]) -> str | None:
-    """The session in a command line, if the command takes one as its first argument."""
-    name = next((word for word in words if not word.startswith("-")), None)
-    command = None if name is None else everhold.get_command(click.Context(everhold), name)
-    if command is None or not any(one.name == "session" for one in command.params):
-        return None
-    context = click.Context(command, info_name=name, resilient_parsing=True)
-    try:
-        command.parse_args(context, list(words[words.index(name) + 1 :]))
-    except click.ClickException:
-        return None
-    session: str | None = context.params.get("session")
-    return session
-
-
 def _hint_for_option(error: click.NoSuchOption, path: str) -> str:
     """A hint for an option that belongs elsewhere; empty if there is none."""
     name = error.option_name.lstrip("-")
     if path == "everhold" and error.option_name in ("-d", "--database", "--json"):
-        return f"Options belong after the command: everhold COMMAND {error.option_name}"
+        return f"Write {error.option_name} after the command: everhold sessions --help"
     if path == "everhold run" and error.option_name.startswith("--") and name.isidentifier():
         return (
             f"Arguments of a program have no dashes: {name}=VALUE. For the options: {path} --help"
@@ -343,22 +330,37 @@ def _hint_for_option(error: click.NoSuchOption, path: str) -> str:
     return ""
 
 
+def _format_hint(error: EverholdError, session: str) -> str:
+    """The hint of an error for the command line."""
+    from everhold.shell_command import format_command
+
+    session = session or "@last"
+    question = (getattr(error, "query_ids", None) or ["q-0"])[0]
+    return HINTS[error.code].format(
+        show=format_command("show", session),
+        explain=format_command("explain", session),
+        answer=format_command("answer", session, "--query", question),
+    )
+
+
 def report_error(error: Exception, words: Sequence[str] = (), *, as_json: bool) -> int:
     """Prints a mistake in one or two lines; returns the exit code. An unexpected error is raised
     again. `words` are the command line.
     """
-    from everhold.cli.context import format_typed_database
-    from everhold.errors import EverholdError
+    from everhold.cli.context import format_typed_database, get_typed_name
+    from everhold.errors import EverholdError, name_session
     from everhold.shell_command import add_database_option
     from everhold.wire import ExitCode, error_json, exit_code
 
     if isinstance(error, EverholdError):
+        session_id = getattr(error, "session_id", "")
+        name = get_typed_name(session_id)
+        name_session(error, name)
         code = exit_code(error)
         facts = error_json(error)
         hint = facts.get("hint")
         if error.code in HINTS:
-            session = shlex.quote(_find_typed_session(words) or "SESSION")
-            hint = HINTS[error.code].format(session=session)
+            hint = _format_hint(error, name)
         if hint:
             option = format_typed_database(_find_typed_database(words))
             facts |= {"hint": add_database_option(hint, option)}

@@ -232,7 +232,7 @@ def list_aliases(pkg: str | None, database: str | None, as_json: bool) -> None:
         if rows:
             print_table(("name", "card", "package", "note"), rows, wide=("card", "note"))
         else:
-            click.echo("no aliases; to set one: everhold card alias set NAME CARD")
+            click.echo("no aliases; to set one: everhold card alias set --help")
         _print_problems(opened.runtime.cards.problems(pkg))
         print_footer(opened.database)
 

@@ -91,6 +91,15 @@ def describe_user(name: str | None = None) -> dict[str, JSON]:
 # ---- the open runtime
 
 
+#: What the user typed for a session, by its id.
+_typed_names: Final[dict[str, str]] = {}
+
+
+def get_typed_name(session_id: str) -> str:
+    """What the user typed for a session; its id, if the user named it in another way."""
+    return _typed_names.get(session_id, session_id)
+
+
 class CommandRuntime:
     """An open runtime, for one command."""
 
@@ -138,7 +147,12 @@ class CommandRuntime:
 
     def session(self, name: str) -> str:
         """The id of the session that `@last`, an id, a unique prefix of one, or a key names."""
-        return self.runtime.find(name)
+        from everhold.engine.session_lookup import LAST_SESSION
+
+        session_id = self.runtime.find(name)
+        if name != LAST_SESSION:
+            _typed_names[session_id] = name
+        return session_id
 
     def record(self, session_id: str, since: int = 0) -> SessionRecord:
         return self.ask(lambda runtime: runtime.store.load(session_id, since))

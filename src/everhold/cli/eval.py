@@ -326,7 +326,7 @@ def list_evals(
                 wide=("scenario", "program"),
             )
         else:
-            click.echo("no evals; to run one: everhold eval run SCENARIO.toml FILE.py:PROGRAM")
+            click.echo("no evals; to run one: everhold eval run --help")
         _print_problems(problems)
         print_footer(opened.database)
 

@@ -18,6 +18,7 @@ from everhold.cli.output import (
     show_progress,
     strip_controls,
 )
+from everhold.shell_command import format_command
 
 if TYPE_CHECKING:
     from everhold.packages.lua.card_index import PackageCards
@@ -154,8 +155,10 @@ def _print_found(told: dict[str, Any], query: str | None) -> None:
         click.echo("no packages")
     if told["total"] > len(rows):
         click.secho(f"{len(rows)} of {told['total']}; all: --limit 0", dim=True)
-    if any(not row["installed"] for row in told["results"]):
-        click.secho("to see where one is from: everhold hub info NAME", dim=True)
+    others = [row["name"] for row in told["results"] if not row["installed"]]
+    if others:
+        command = format_command("hub", "info", others[0])
+        click.secho(f"to see where one is from: {command}", dim=True)
     click.secho(f"indexes: {', '.join(told['sources']) or 'none'}", dim=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +33,7 @@ from everhold.cli.output import (
     turn_to_json,
 )
 from everhold.errors import NotAnAgent
+from everhold.shell_command import format_command
 from everhold.wire import ExitCode
 
 if TYPE_CHECKING:
@@ -138,10 +138,8 @@ def _find_agent(opened: CommandRuntime, session_id: str) -> Agent:
     birth = opened.record(session_id, since=-1).birth
     found = opened.programs.find(birth.program, birth.version)
     if not isinstance(found, Agent):
-        named = shlex.quote(opened.name(session_id))
-        raise NotAnAgent(
-            birth.program, f"Send it a signal: everhold signal {named} NAME{opened.database_option}"
-        )
+        command = format_command("explain", opened.name(session_id)) + opened.database_option
+        raise NotAnAgent(birth.program, f"See what it waits for: {command}")
     return found
 
 
@@ -160,7 +158,7 @@ def _report_turn(opened: CommandRuntime, turn: Turn, *, as_json: bool) -> int:
         print_exception(get_turn_exception(turn), err=True)
     else:
         print_waiting(turn.queries, name, opened.database_option)
-        listing = f"everhold intake {shlex.quote(name)}{opened.database_option}"
+        listing = format_command("intake", name) + opened.database_option
         click.echo(f"queued as {turn.input_id}; to list the queue: {listing}", err=True)
     return ExitCode.WAITING if turn.waiting else ExitCode.OK
 

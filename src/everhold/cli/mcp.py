@@ -192,7 +192,7 @@ def write_subagent(host: str, scope: str, name: str, only_print: bool, remove: b
         click.echo(
             f"{'wrote' if instructions.write_subagent_file(file, instructions.render_subagent(name)) else 'nothing to do:'} {file}"  # noqa: E501
         )
-        click.echo("Ask Claude Code: use the everhold agent to …")
+        click.echo("Now ask Claude Code to use the everhold agent.")
 
 
 def _find_host(host: str, scope: str, file: str | None, name: str) -> tuple[McpHost, HostFile]:

@@ -150,7 +150,9 @@ _FIXES: Final = {
         "everhold pkg repair {name}, or remove it: everhold pkg remove {name} --global"
     ),
     "incomplete_pkg": "everhold pkg repair {name}",
-    "symlink_dangling": "everhold pkg unlink {name}, then: everhold pkg link FOLDER",
+    "symlink_dangling": (
+        "everhold pkg unlink {name}, then link its new folder: everhold pkg link --help"
+    ),
     "path_missing": "restore the folder, or edit alc.toml (alc.local.toml)",
     "pin_missing": "everhold pkg repair {name}, or everhold pkg update",
     "files_missing": "install it again: everhold pkg install --python",
@@ -401,7 +403,7 @@ def _print_packages(told: dict[str, Any]) -> None:
         )
         _print_places(told["packages"])
     else:
-        click.echo("no packages; to install some: everhold pkg install FOLDER_OR_GIT_URL")
+        click.echo("no packages; to install some: everhold pkg install --help")
     for warning in told.get("warnings", []):
         click.secho(f"warning: {warning}", fg="red", err=True)
     click.secho(f"searched: {', '.join(path['path'] for path in told['search_paths'])}", dim=True)

@@ -52,9 +52,7 @@ def list_schedules(database: str | None = None, as_json: bool = False) -> None:
         if rows:
             print_table(("name", "when", "does", "next", "last"), rows, wide=("does", "last"))
         else:
-            click.echo(
-                "no schedules; to add one: everhold schedule add NAME FILE.py:PROGRAM --cron @daily"
-            )
+            click.echo("no schedules; to add one: everhold schedule add --help")
         print_footer(opened.database)
 
 

@@ -29,7 +29,14 @@ from everhold.cli.options import (
     sessions_argument,
     state_option,
 )
-from everhold.cli.output import format_count, format_line, print_footer, print_json, show_progress
+from everhold.cli.output import (
+    format_count,
+    format_line,
+    print_exception,
+    print_footer,
+    print_json,
+    show_progress,
+)
 from everhold.errors import BadSetting, Overtaken, SessionExists
 
 if TYPE_CHECKING:
@@ -510,5 +517,6 @@ def _print_check(one: SessionCheck) -> None:
         )
     if one.reason:
         click.echo(f"  {one.reason}")
+    print_exception(one.exception, indent="  ")
     if one.hint:
         click.echo(f"  hint: {one.hint}")

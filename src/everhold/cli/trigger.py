@@ -57,7 +57,7 @@ def list_triggers(database: str | None = None, as_json: bool = False) -> None:
         if rows:
             print_table(("event", "name", "does", "where", ""), rows, wide=("does", "where"))
         else:
-            click.echo("no triggers; to add one: everhold trigger add order.paid FILE.py:PROGRAM")
+            click.echo("no triggers; to add one: everhold trigger add --help")
         print_footer(opened.database)
 
 

@@ -24,18 +24,25 @@ from everhold.cli.options import (
     make_usage_error,
     parse_pairs,
 )
-from everhold.cli.output import format_count, format_line, print_json, strip_controls
+from everhold.cli.output import (
+    format_count,
+    format_line,
+    print_exception,
+    print_json,
+    strip_controls,
+)
 from everhold.core.observer import Observer
 from everhold.core.query import Kind
 from everhold.errors import BadSetting
 from everhold.portability import on_stop_signals, restore_stop_signals
 from everhold.ports.program import set_signals_handled
-from everhold.wire import ExitCode
+from everhold.wire import ExitCode, exception_json
 
 if TYPE_CHECKING:
     from everhold.core.metrics import Metrics
     from everhold.core.query import Query, QueryAnswer
     from everhold.core.usage import TokenCost
+    from everhold.exception_info import ExceptionInfo
     from everhold.movers import Limits, Worker, WorkerEvent
     from everhold.runtime import Runtime
 
@@ -290,7 +297,9 @@ class WorkerOutput(Observer):
     def _print(
         self, event: str, text: str, session_id: str | None, name: str, facts: dict[str, Any]
     ) -> None:
+        exception: ExceptionInfo | None = facts.pop("exception", None)
         if self._as_json:
+            facts |= exception_json(exception)
             named = (
                 {}
                 if session_id is None
@@ -304,6 +313,7 @@ class WorkerOutput(Observer):
             shown = format_line(strip_controls(name), MAX_NAME_LENGTH)
             shown_name = f"{shown or session_id[:SHORT_ID_LENGTH]} "
         click.echo(f"{event:<9} {shown_name}{format_line(strip_controls(text))}".rstrip())
+        print_exception(exception, indent=" " * 10)
         return None
 
     def _name(self, session_id: str | None) -> str:
@@ -324,7 +334,8 @@ class WorkerOutput(Observer):
             ]
             self.print_event("stopped", f"{', '.join(shown)}; everything is handed over", **work)
         else:
-            self.print_event(one.event, one.text, one.session_id, one.name)
+            told = {} if one.exception is None else {"exception": one.exception}
+            self.print_event(one.event, one.text, one.session_id, one.name, **told)
 
     def count_work(self) -> dict[str, Any]:
         """What was done until now: moves, turns of agents, model calls, tool calls and calls."""

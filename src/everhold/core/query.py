@@ -122,7 +122,7 @@ KINDS: Final[Mapping[Kind, KindFacts]] = {
         rewritten=True,
         whom="a model",
         because="{id} asks {whom} ({span} ago): {prompt}",
-        move="Answer it: everhold answer {session} VALUE --query {id}",
+        move="Answer it: everhold answer {session} --query {id}",
     ),
     Kind.TOOL: KindFacts(
         answer="a tool's result",
@@ -131,7 +131,7 @@ KINDS: Final[Mapping[Kind, KindFacts]] = {
         rewritten=True,
         whom="the tool {name}",
         because="{id} asks {whom} ({span} ago): {prompt}",
-        move="Answer with its result: everhold answer {session} VALUE --query {id}",
+        move="Answer with its result: everhold answer {session} --query {id}",
     ),
     Kind.CALL: KindFacts(
         answer="the result of a function that acts outside",
@@ -174,7 +174,7 @@ KINDS: Final[Mapping[Kind, KindFacts]] = {
         decision=True,
         noticed=True,
         because="{id} waits for the signal {name!r}, for {span} so far.",
-        move="Send it: everhold signal {session} {signal} VALUE",
+        move="Send it: everhold signal {session} {signal}",
     ),
     Kind.SESSION: KindFacts(
         answer="the outcome of a child session",

@@ -7,7 +7,6 @@ replayed in memory, without effects.
 from __future__ import annotations
 
 import datetime
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -35,10 +34,11 @@ from everhold.engine.intake_messages import is_for_running_turn
 from everhold.engine.journal_reader import find_last_handed, read_outcome
 from everhold.engine.live_session import rebuild_session
 from everhold.engine.liveness import get_machine_name
-from everhold.errors import EverholdError
+from everhold.errors import Diverged, EverholdError
 from everhold.exception_info import ExceptionInfo
 from everhold.ports.program import ProgramHost
 from everhold.ports.store import NO_WORKER, SessionRecord, WorkerRecord
+from everhold.shell_command import format_command, quote_word
 
 _RERUN = {
     Rerun.SAFE: "it runs again",
@@ -123,7 +123,8 @@ class _Explainer:
         self._now = now
         self._talks = talks
         self._idle = idle
-        self._name = shlex.quote(format_session_name(record.birth.id, record.birth.key))
+        self._named = format_session_name(record.birth.id, record.birth.key)
+        self._name = quote_word(self._named)
         self.because: list[str] = []
         self.moves: list[str] = []
         self.blocked: dict[str, Blocked] = {}
@@ -144,7 +145,9 @@ class _Explainer:
                 self.because.append(
                     f"It was cancelled {ago} ago" + (f": {reason}" if reason else ".")
                 )
-        self.moves.append(f"To resume from an earlier step: everhold fork {self._name} --at N")
+        if self._record.head.n > 0:
+            command = format_command("fork", self._named, "--at", str(self._record.head.n - 1))
+            self.moves.append(f"To resume from an earlier step, such as this one: {command}")
 
     def _ask_again(self) -> None:
         """Suggest a fork before the last answers if one is an error: a retry would deliver it
@@ -248,7 +251,9 @@ class _Explainer:
         span = _span(self._now - first.at)
         if query.kind in SENT_BY_NAME and self._talks and query.name == INPUT:
             self.because.append(f"It has waited {span} for an input.")
-            self.moves.append(f"Send it an input: everhold send {self._name} WORDS")
+            program = self._record.birth.program
+            command = format_command("chat", program, "--session", self._named)
+            self.moves.append(f"Send it an input: {command}")
             return
         shown = entries if len(entries) <= MAX_ALIKE + 1 else entries[:MAX_ALIKE]
         if facts.because:
@@ -285,7 +290,7 @@ class _Explainer:
             "whom": query.to or KINDS[query.kind].whom.format(name=query.name),
             "span": _span(self._now - entry.at),
             "session": self._name,
-            "signal": shlex.quote(query.name),
+            "signal": quote_word(query.name),
         }
         if query.kind is Kind.SESSION:
             words["child"] = child_id(self._record.birth, entry)
@@ -300,8 +305,8 @@ class _Explainer:
         answered_by = self._record.birth.llm
         if answered_by == WORKERS:
             words = (
-                "A worker that has a model and its program answers it: everhold worker"
-                " --answer-with CMD"
+                "A worker that has a model and its program answers it. Name the model in"
+                " everhold.toml, then: everhold worker"
             )
             self._add_move(words)
         elif answered_by == OUTSIDE:
@@ -315,7 +320,8 @@ class _Explainer:
                 " default."
             )
             self._add_move(
-                "Let a worker answer them: everhold worker --adopt-parked --answer-with CMD"
+                "Let a worker answer them. Name the model in everhold.toml, then: everhold worker"
+                " --adopt-parked"
             )
 
     def _worked_on(self, entries: Sequence[AskedQuery], worker: str, since: float) -> None:
@@ -393,6 +399,10 @@ class _Explainer:
             live = await rebuild_session(record, host)
         except EverholdError as error:
             self.because.append(f"It cannot resume here: {error}")
+            self.exception = error.exception
+            if isinstance(error, Diverged):
+                command = format_command("fork", self._named, "--at", str(max(error.step - 1, 0)))
+                self.moves.append(f"To fork it at the last matching step: {command}")
             if error.hint:
                 self.moves.append(error.hint)
             return

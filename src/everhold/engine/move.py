@@ -140,13 +140,13 @@ class SessionMoves:
         except UnknownSession:
             return Next()
         except PROGRAM_ABSENT_ERRORS as error:
-            return Next(absent=_describe(error))
+            return Next(absent=_describe(error), exception=error.exception)
         except STORE_AWAY_ERRORS:
             raise
         except EverholdError as error:
             if not leased:  # a worker reports it itself, once
                 log.warning("session %s cannot be moved here: %s", session_id, error)
-            return Next(absent=_describe(error))
+            return Next(absent=_describe(error), exception=error.exception)
         live = self._sessions.cached(session_id)
         return Next(at, others, moved=live is None or live.head.revision != revision)
 

@@ -177,7 +177,10 @@ def _format_greeting(here: str, token: Token | None) -> list[str]:
     ]
     if token.file is not None:
         lines.append(f'set the token for hosts with  export {TOKEN_VARIABLE}="{token.shell}"')
-    return [*lines, f"connect a host with  everhold mcp install HOST --http {here}"]
+    return [
+        *lines,
+        f"connect a host, such as Claude Code, with  everhold mcp install claude-code --http {here}",
+    ]
 
 
 class TimedHttpProtocol(H11Protocol):

@@ -280,7 +280,6 @@ _COMMANDS: Final = (
         r"Answer it: the tool `answer`, session_id \1, id \2",
     ),
     (r": everhold (retry|explain) (.+)$", r": the tool `\1`, session_id \2"),
-    (r": everhold fork (.+) --at N$", r": the tool `fork`, session_id \1, with at"),
     (r": everhold fork (.+) --at (\d+)$", r": the tool `fork`, session_id \1, at \2"),
 )
 

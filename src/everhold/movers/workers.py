@@ -46,6 +46,7 @@ from everhold.engine.limits import JobLimiter, Limits
 from everhold.engine.liveness import get_machine_id, get_machine_name
 from everhold.engine.move import can_enter_conversation, is_waiting_for_input
 from everhold.errors import BadSetting, EverholdError, StoreDamaged, UnknownSession
+from everhold.exception_info import ExceptionInfo
 from everhold.movers.local import FAILED_MOVE_DELAY, STORE_RETRY_DELAY, MoveTimers
 from everhold.packages.settings import Settings, parse_duration
 from everhold.ports.mover import Move
@@ -74,6 +75,7 @@ class WorkerEvent(msgspec.Struct, frozen=True):
     text: str
     session_id: str | None = None
     name: str = ""  # the key or the title of the session
+    exception: ExceptionInfo | None = None  # behind it, if code of a user raised it
 
 
 class _Driven:
@@ -442,7 +444,7 @@ class Worker:
             self._timers.set(session_id, self._clock.now() + STORE_RETRY_DELAY)
         except EverholdError as error:  # the session cannot be read
             self._moves.leave_alone(session_id)
-            self._cannot_move(session_id, str(error))
+            self._cannot_move(session_id, str(error), exception=error.exception)
         except Exception:
             log.exception("could not move session %s", session_id)
             self._timers.set(session_id, self._clock.now() + FAILED_MOVE_DELAY)
@@ -464,18 +466,24 @@ class Worker:
         self.moved += found.moved
         if found.absent is not None and session_id not in self._cannot:
             record = await self._sessions.store.load(session_id, since=FROM_OPEN)
-            self._cannot_move(session_id, found.absent, record.birth)
+            self._cannot_move(session_id, found.absent, record.birth, found.exception)
         elif found.at is not None:
             self._timers.set(session_id, found.at)
 
-    def _cannot_move(self, session_id: str, why: str, birth: Birth | None = None) -> None:
+    def _cannot_move(
+        self,
+        session_id: str,
+        why: str,
+        birth: Birth | None = None,
+        exception: ExceptionInfo | None = None,
+    ) -> None:
         """Report once that a session cannot be moved here."""
         if session_id in self._cannot:
             return
         self._cannot.add(session_id)
         if self._tell is None:
             log.warning("session %s is left to other workers: %s", session_id, why)
-        self._say("cannot", f"left to other workers: {why}", session_id, birth)
+        self._say("cannot", f"left to other workers: {why}", session_id, birth, exception)
 
     def _say_blocked(self, session_id: str) -> None:
         """Report a model question of a session in memory that the model here could not answer."""
@@ -602,14 +610,16 @@ class Worker:
         self._sessions.changed(session_id)
 
     def _say(
-        self, event: str, text: str, session_id: str | None = None, birth: Birth | None = None
+        self,
+        event: str,
+        text: str,
+        session_id: str | None = None,
+        birth: Birth | None = None,
+        exception: ExceptionInfo | None = None,
     ) -> None:
         if self._tell is not None:
-            self._tell(
-                WorkerEvent(
-                    event, text, session_id, "" if birth is None else birth.key or birth.title
-                )
-            )
+            name = "" if birth is None else birth.key or birth.title
+            self._tell(WorkerEvent(event, text, session_id, name, exception))
 
 
 def _counted(number: int, noun: str) -> str:

@@ -48,6 +48,7 @@ _OWN: Final = (
     os.path.dirname(asyncio.__file__) + os.sep,
     os.path.dirname(concurrent.futures.__file__) + os.sep,
     threading.__file__,
+    os.path.join(os.path.dirname(threading.__file__), "ast.py"),
     "<frozen importlib",
 )
 #: What `packages/load.py` adds to the name of a module that it loads from a file.

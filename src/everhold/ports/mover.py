@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from everhold.core.session import SessionId
+from everhold.exception_info import ExceptionInfo
 
 
 class Next(msgspec.Struct, frozen=True):
@@ -23,6 +24,7 @@ class Next(msgspec.Struct, frozen=True):
     others: Sequence[SessionId] = ()
     # why it cannot move in this process: its program cannot be loaded, or diverged
     absent: str | None = None
+    exception: ExceptionInfo | None = None  # that loading its program raised
     moved: bool = False  # whether anything was committed
 
 

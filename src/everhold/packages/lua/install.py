@@ -55,6 +55,7 @@ from everhold.packages.lua.project import LockedPackage, Project
 from everhold.packages.lua.scenario_files import SCENARIOS_FOLDER, copy_scenarios, list_lua_files
 from everhold.packages.toml import check_toml_editor
 from everhold.programs.lua.search_path import INIT_FILE
+from everhold.shell_command import format_command
 
 
 def import_bundle(folder: Path, packages: dict[str, Path], to: AlcHome) -> dict[str, Any]:
@@ -191,7 +192,8 @@ def _packages(offer: FetchedFolder, name: str | None) -> dict[str, Path]:
     if not packages:
         is_python = (offer.folder / "pyproject.toml").is_file()
         hint = (
-            "It is a Python package. If you trust it: everhold pkg install --python …"
+            "It is a Python package. If you trust it:"
+            f" {format_command('pkg', 'install', '--python', offer.source.shown)}"
             if is_python
             else ""
         )

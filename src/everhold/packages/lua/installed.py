@@ -229,4 +229,5 @@ def check_size_limit(
     largest = read_lua_options(settings()).max_package if limit is None else limit
     size = sum(measure_package(folder) for folder in folders)
     if size > largest and not (accept is not None and accept(size, largest)):
-        raise PackageTooLarge(source, format_size(size), format_size(largest))
+        needed = f"{-(-size // 1_000_000)}MB"  # rounded up
+        raise PackageTooLarge(source, format_size(size), format_size(largest), needed)

@@ -34,6 +34,7 @@ import msgspec
 
 from everhold.portability import CLOSE_ON_EXEC
 from everhold.programs.lua.vm import compile_lua
+from everhold.shell_command import format_command
 
 FileFingerprint = tuple[int, ...]
 
@@ -207,8 +208,9 @@ def find_lua_module(
         for place in root.places(name):
             if place.file.is_file() and root.keeps(place):
                 if allowed is not None and not allowed(place.package):
+                    command = format_command("pkg", "trust", place.package.name)
                     raise PermissionError(
-                        errno.EACCES, "its package is not trusted; run `everhold pkg trust NAME`"
+                        errno.EACCES, f"its package is not trusted; run `{command}`"
                     )
                 return load_lua_source(place.file, place.title)
         if root.ends(name):
