@@ -1403,9 +1403,18 @@ class Diverged(ProgramError):
         self.step = step
         self.recorded = recorded
         self.asked = asked
+        self.matching = max(step - 1, 0)  # the last step that matches
         self.hint = (
-            "Nothing was changed. Roll the code back, fork the session at the last matching step,"
-            f" {max(step - 1, 0)}, mark the change with ctx.version, or cancel the session."
+            "Nothing was changed. Roll the code back, mark the change with ctx.version, cancel the"
+            f" session, or fork it at step {self.matching}, the last that matches."
+        )
+
+    def tell_fork(self, name: str) -> None:
+        """Let the hint have the command that forks the session of this name."""
+        command = format_command("fork", name, "--at", str(self.matching))
+        self.hint = (
+            "Nothing was changed. Roll the code back, mark the change with ctx.version, cancel the"
+            f" session, or fork it at the last step that matches: {command}"
         )
 
 

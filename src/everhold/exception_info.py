@@ -166,12 +166,17 @@ def map_texts(info: ExceptionInfo, change: Callable[[str], str]) -> ExceptionInf
             one,
             message=change(one.message),
             notes=[change(note) for note in one.notes],
-            frames=[
-                msgspec.structs.replace(frame, code=change(frame.code)) for frame in one.frames
-            ],
+            frames=[_with_code(frame, change(frame.code)) for frame in one.frames],
         )
 
     return _map(info, changed)
+
+
+def _with_code(frame: FrameInfo, code: str) -> FrameInfo:
+    """A frame with another line; a mark fits only the line that it was made for."""
+    if code == frame.code:
+        return frame
+    return msgspec.structs.replace(frame, code=code, mark="")
 
 
 def _map(info: ExceptionInfo, change: Callable[[ExceptionInfo], ExceptionInfo]) -> ExceptionInfo:

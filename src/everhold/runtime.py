@@ -94,6 +94,7 @@ from everhold.engine.usage_report import UsageRow, sum_usage
 from everhold.errors import (
     AnswerRefused,
     BadArguments,
+    Diverged,
     EverholdError,
     Failed,
     KeyConflict,
@@ -342,6 +343,8 @@ class Runtime:
     async def _tell(self, error: EverholdError, named: object) -> None:
         """Make an error name its session as the caller did, and the database in its commands."""
         session_id = getattr(error, "session_id", "")
+        if isinstance(error, Diverged):
+            error.tell_fork(named if isinstance(named, str) else getattr(named, "session_id", ""))
         if isinstance(named, str) and session_id != named and self._opened:
             with suppress(EverholdError):
                 if await resolve_session_id(self.store, named) == session_id:

@@ -250,5 +250,5 @@ def test_where_no_model_answers_it_says_so(shop):
         made, cwd=shop, input="Hello?\n", capture_output=True, text=True, timeout=250
     )
     assert (done.returncode, done.stdout) == (10, "(waiting)\n")
-    assert "no model answers here; add --model PROVIDER:NAME" in done.stderr
+    assert "no model answers here; name one, such as --model " in done.stderr
     assert "everhold answer g --query q-2 -d my.db" in done.stderr

@@ -139,14 +139,17 @@ def test_error():
         "session_id": "s-1",
         "error": "boom",
         "code": "failed",
-        "hint": "Fix the program, then retry the session; its recorded answers are kept.",
+        "hint": "Fix the program, then: everhold retry s-1",
         "stats": STATS,
     }
 
 
 @pytest.mark.parametrize(
     ("kind", "hint"),
-    [("budget_exceeded", "Raise the budget"), ("child_failed", "Fix the program")],
+    [
+        ("budget_exceeded", "Raise the budget"),
+        ("child_failed", "A retry replays the recorded error."),
+    ],
 )
 def test_an_error_of_ours_keeps_its_code(kind, hint):
     """A session that one of our errors ended says which; without a hint of its own it has the

@@ -21,7 +21,7 @@ import msgspec
 from everhold.archive import redact
 from everhold.core.journal import describe_query
 from everhold.core.query import Kind, Query, QueryId, has_new_wording
-from everhold.core.session import SessionId, SessionState
+from everhold.core.session import SessionId, SessionState, format_session_name
 from everhold.engine.replay import replay_session
 from everhold.errors import (
     Diverged,
@@ -134,6 +134,7 @@ def check_session(
             changed += [_reworded(played.given.n, old, new) for old, new in pairs]
             steps += 1
     except Diverged as error:
+        error.tell_fork(format_session_name(record.birth.id, record.birth.key))
         more = {"step": error.step, "recorded": error.recorded, "asked": error.asked}
         return verdict("diverged", **more, **_describe_error(error))
     except (UnknownProgram, NotAProgram, VersionMissing) as error:

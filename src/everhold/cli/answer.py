@@ -156,12 +156,13 @@ def _refuse_without_person(
         return
     wants_verdict = KINDS[query.kind].verdict
     if name is None or (wants_verdict and verdict is None):
-        options = ("--yes",) if wants_verdict else ("VALUE",)
-        command = format_command("answer", session, "--query", query.id, "--as", "NAME", *options)
-        verdicts = ", and --yes or --no" if wants_verdict else ""
+        user = str(describe_user()["user"])
+        options = ("--yes",) if wants_verdict else ("-",)
+        command = format_command("answer", session, "--query", query.id, "--as", user, *options)
+        more = ", and --yes or --no" if wants_verdict else ", and the answer on standard input"
         raise NotAllowed(
             f"{query.id} is an {query.kind}: only a person answers it, and there is no terminal",
-            f"Answer at a terminal, or give the person's name{verdicts}: {command}",
+            f"Answer at a terminal, or give the person's name{more}: {command}",
         )
 
 

@@ -2,7 +2,7 @@
 
 Rules
   1. A mistake of the user prints one line, `error: … [code]`, and mostly a line `hint: …`; never a
-     traceback.
+     traceback of everhold. If code of the user failed, its frames come before these lines.
   2. With `--json`, one JSON document goes to standard output, also for an error.
   3. Exit codes come from `wire.py`.
 """
@@ -322,7 +322,7 @@ def _hint_for_option(error: click.NoSuchOption, path: str) -> str:
     """A hint for an option that belongs elsewhere; empty if there is none."""
     name = error.option_name.lstrip("-")
     if path == "everhold" and error.option_name in ("-d", "--database", "--json"):
-        return f"Write {error.option_name} after the command: everhold sessions --help"
+        return "Options belong after the command: everhold sessions --help"
     if path == "everhold run" and error.option_name.startswith("--") and name.isidentifier():
         return (
             f"Arguments of a program have no dashes: {name}=VALUE. For the options: {path} --help"
@@ -348,7 +348,7 @@ def report_error(error: Exception, words: Sequence[str] = (), *, as_json: bool) 
     again. `words` are the command line.
     """
     from everhold.cli.context import format_typed_database, get_typed_name
-    from everhold.errors import EverholdError, name_session
+    from everhold.errors import Diverged, EverholdError, name_session
     from everhold.shell_command import add_database_option
     from everhold.wire import ExitCode, error_json, exit_code
 
@@ -356,6 +356,8 @@ def report_error(error: Exception, words: Sequence[str] = (), *, as_json: bool) 
         session_id = getattr(error, "session_id", "")
         name = get_typed_name(session_id)
         name_session(error, name)
+        if isinstance(error, Diverged):
+            error.tell_fork(name or "@last")
         code = exit_code(error)
         facts = error_json(error)
         hint = facts.get("hint")

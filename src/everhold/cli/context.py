@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -27,7 +26,7 @@ from everhold.errors import (
     UnknownProgram,
 )
 from everhold.portability import HAS_OWNERS
-from everhold.shell_command import format_database_option
+from everhold.shell_command import format_command, format_database_option
 
 if TYPE_CHECKING:
     from everhold.agents.agent import Agent
@@ -96,7 +95,11 @@ _typed_names: Final[dict[str, str]] = {}
 
 
 def get_typed_name(session_id: str) -> str:
-    """What the user typed for a session; its id, if the user named it in another way."""
+    """What the user typed for a session; its id, if the user named it in another way. Without an
+    id: the first session that the user named.
+    """
+    if not session_id:
+        return next(iter(_typed_names.values()), "")
     return _typed_names.get(session_id, session_id)
 
 
@@ -253,11 +256,9 @@ def resolve_agent(database: str | None, name: str) -> Agent:
 
     found: Any = resolve_program(database, name)
     if not isinstance(found, Agent):
-        needed = [
-            one.name for one in found.signature.parameters.values() if one.default is one.empty
-        ]
-        command = [shlex.quote(name), *(f"{one}=…" for one in needed)]
-        raise NotAnAgent(name, f"Run it: everhold run {' '.join(command)}")
+        raise NotAnAgent(
+            name, f"See how to run it, and its arguments: {format_command('programs', name)}"
+        )
     return found
 
 

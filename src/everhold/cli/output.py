@@ -374,7 +374,7 @@ def format_asked_text(query: OpenQuery | Query) -> str:
 # ---- turns of a conversation
 
 
-NO_MODEL: Final = "no model answers here; add --model PROVIDER:NAME or --answer-with COMMAND"
+NO_MODEL: Final = "no model answers here; name one, such as --model anthropic:claude-sonnet-4-6"
 
 
 def describe_unanswered(query: OpenQuery) -> str:

@@ -401,8 +401,7 @@ class _Explainer:
             self.because.append(f"It cannot resume here: {error}")
             self.exception = error.exception
             if isinstance(error, Diverged):
-                command = format_command("fork", self._named, "--at", str(max(error.step - 1, 0)))
-                self.moves.append(f"To fork it at the last matching step: {command}")
+                error.tell_fork(self._named)
             if error.hint:
                 self.moves.append(error.hint)
             return

@@ -179,7 +179,7 @@ def _format_greeting(here: str, token: Token | None) -> list[str]:
         lines.append(f'set the token for hosts with  export {TOKEN_VARIABLE}="{token.shell}"')
     return [
         *lines,
-        f"connect a host, such as Claude Code, with  everhold mcp install claude-code --http {here}",
+        f"connect a host, such as this one, with  everhold mcp install claude-code --http {here}",
     ]
 
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import linecache
+import importlib
 import os
 import re
 import threading
 import traceback
 from collections.abc import Iterator
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Final
 
 from everhold.errors import EverholdError, read_message
@@ -49,6 +49,7 @@ _OWN: Final = (
     os.path.dirname(concurrent.futures.__file__) + os.sep,
     threading.__file__,
     os.path.join(os.path.dirname(threading.__file__), "ast.py"),
+    os.path.dirname(importlib.__file__) + os.sep,
     "<frozen importlib",
 )
 #: What `packages/load.py` adds to the name of a module that it loads from a file.
@@ -152,34 +153,45 @@ def _read_frames(error: BaseException, most: int) -> tuple[list[FrameInfo], int]
     if gone:
         half = (most + 1) // 2
         found = found[:half] + found[half + gone :]
-    return [_read_frame(frame, line) for frame, line in found], gone
-
-
-def _walk_own(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
-    full = os.environ.get(TRACEBACK_VARIABLE) == "full"
-    for frame, line in traceback.walk_tb(trace):
-        if full or not _is_left_out(frame.f_code.co_filename):
-            yield frame, line
-
-
-def _is_left_out(file: str) -> bool:
-    return file.startswith(_OWN)
-
-
-def _read_frame(frame: FrameType, line: int) -> FrameInfo:
-    code = frame.f_code
-    text = ""
     try:
-        linecache.lazycache(code.co_filename, frame.f_globals)
-        linecache.checkcache(code.co_filename)
-        text = linecache.getline(code.co_filename, line).strip()
+        listed = traceback.extract_tb(_chain(found))
+        return [_read_frame(listed, each) for each in listed], gone
     except Exception:  # the source of a module may come from any loader
-        text = ""
+        return [
+            FrameInfo(_cut(each.tb_frame.f_code.co_filename, MAX_NAME_CHARS), each.tb_lineno)
+            for each in found
+        ], gone
+
+
+def _walk_own(trace: TracebackType | None) -> Iterator[TracebackType]:
+    full = os.environ.get(TRACEBACK_VARIABLE) == "full"
+    while trace is not None:
+        if full or not trace.tb_frame.f_code.co_filename.startswith(_OWN):
+            yield trace
+        trace = trace.tb_next
+
+
+def _chain(found: list[TracebackType]) -> TracebackType | None:
+    """A traceback of these entries alone."""
+    trace: TracebackType | None = None
+    for one in reversed(found):
+        trace = TracebackType(trace, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    return trace
+
+
+def _read_frame(listed: traceback.StackSummary, one: traceback.FrameSummary) -> FrameInfo:
+    """A frame, with its line and the mark below it as this Python prints them."""
+    lines = listed.format_frame_summary(one).splitlines()[1:3]
+    code = _cut(lines[0].strip(), MAX_LINE_CHARS) if lines else ""
+    mark = lines[1][4:].rstrip() if len(lines) > 1 else ""
+    if set(mark) - set(" ~^") or len(mark) > len(code):
+        mark = ""
     return FrameInfo(
-        _cut(code.co_filename, MAX_NAME_CHARS),
-        line or 0,
-        _cut(code.co_name, MAX_NAME_CHARS),
-        _cut(text, MAX_LINE_CHARS),
+        _cut(one.filename, MAX_NAME_CHARS),
+        one.lineno or 0,
+        _cut(one.name, MAX_NAME_CHARS),
+        code,
+        mark,
     )
 
 
@@ -207,19 +219,9 @@ def strip_own_frames(error: BaseException) -> None:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        kept = list(_walk_own_tracebacks(one.__traceback__))
+        kept = list(_walk_own(one.__traceback__))
         traceback.clear_frames(one.__traceback__)
-        trace: TracebackType | None = None
-        for each in reversed(kept):
-            trace = TracebackType(trace, each.tb_frame, each.tb_lasti, each.tb_lineno)
-        one.__traceback__ = trace
+        one.__traceback__ = _chain(kept)
         found += [each for each in (one.__cause__, one.__context__) if each is not None]
         if isinstance(one, BaseExceptionGroup):
             found += one.exceptions
-
-
-def _walk_own_tracebacks(trace: TracebackType | None) -> Iterator[TracebackType]:
-    while trace is not None:
-        if not _is_left_out(trace.tb_frame.f_code.co_filename):
-            yield trace
-        trace = trace.tb_next

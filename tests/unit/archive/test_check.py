@@ -112,7 +112,7 @@ async def test_a_program_that_asks_something_else_diverges():
 
     assert (found.verdict, found.step, found.steps, found.code) == ("diverged", 1, 1, "diverged")
     assert "call" in found.recorded and "approval" in found.asked
-    assert "fork --at 0" in found.hint
+    assert found.hint.endswith(f": everhold fork {found.session_id} --at 0")
     assert not found.goes_on
 
 

@@ -121,7 +121,7 @@ def test_at_a_terminal_without_a_model_the_person_is_told_why_he_is_asked(desk: 
     said = desk(
         "chat", "desk.py:desk", "--session", "t", typed="Hello\nHi.\n\nAgain\nHo.\n\n/usage\n"
     )
-    assert said.out.count("(no model answers here; add --model PROVIDER:NAME") == 1
+    assert said.out.count("(no model answers here; name one, such as --model ") == 1
     assert "0 tokens: 0 read, 0 written\n" in said.out
 
 

@@ -24,7 +24,7 @@ MISTAKES = [
     ("frobnicate", "usage", 2, "no command 'frobnicate'"),
     ("sessions --stat paused", "usage", 2, "--state"),
     ("show", "usage", 2, "Missing argument 'SESSION'"),
-    ("-d app.db sessions", "usage", 2, "Options belong after the command: everhold COMMAND -d"),
+    ("-d app.db sessions", "usage", 2, "Options belong after the command: everhold sessions"),
     ("run shop.py:refund --order 7", "usage", 2, "have no dashes: order=VALUE"),
     ("run shop.py:refund --labels x", "usage", 2, "Did you mean '--label'?"),
     ("run -c nobody", "unknown_session", 2, "no session 'nobody'"),
@@ -61,8 +61,8 @@ MISTAKES = [
     ("run refund order=7", "unknown_program", 2, "Did you mean shop.py:refund?"),
     ("programs refund", "unknown_program", 2, "Did you mean shop.py:refund?"),
     ("run broken", "unknown_program", 2, "name a program in it: broken.py:NAME"),
-    ("chat shop.py:refund", "not_an_agent", 2, "Run it: everhold run shop.py:refund order=…"),
-    ("send seven hello", "not_an_agent", 2, "Send it a signal: everhold signal seven NAME"),
+    ("chat shop.py:refund", "not_an_agent", 2, "everhold programs shop.py:refund"),
+    ("send seven hello", "not_an_agent", 2, "See what it waits for: everhold explain seven"),
     ("run shop.py:refnd order=7", "unknown_program", 2, "Did you mean 'refund'?"),
     ("run shop.py:plain", "not_a_program", 2, "without @everhold.program"),
     ("run no.such.module:refund", "unknown_program", 2, "there is no module"),
@@ -88,7 +88,7 @@ MISTAKES = [
     ("run shop.py:chat --answers a --answer-with b", "bad_setting", 2, "not both"),
     ("run shop.py:chat --answers none.json", "bad_setting", 2, "none.json cannot be read"),
     ("answer seven", "not_allowed", 2, "there is no terminal"),
-    ("answer seven yes", "not_allowed", 2, "--as NAME --yes"),
+    ("answer seven yes", "not_allowed", 2, " --yes (or --no)"),
     ("answer seven --as ana maybe", "not_allowed", 2, "only a person answers it"),
     ("answer seven yes --yes", "usage", 2, "give one of VALUE"),
     ("answer seven --yes --as ana -q q-9", "unknown_query", 2, "has no question 'q-9'"),
@@ -99,7 +99,7 @@ MISTAKES = [
     ("show nobody", "unknown_session", 2, "everhold sessions"),
     ("show s-", "bad_id", 2, "several sessions begin with it"),
     ("show ''", "bad_id", 2, "it is empty"),
-    ("retry done", "illegal_move", 3, "`everhold explain done` says what you can do"),
+    ("retry done", "illegal_move", 3, "everhold explain done"),
     ("cancel done", "session_ended", 3, "it cannot be cancelled"),
     ("signal done go", "session_ended", 3, "it cannot be sent a signal"),
     ("fork seven --at 99", "bad_step", 2, "it has steps 0 to 1"),
@@ -174,6 +174,8 @@ def test_every_mistake_is_told_in_a_line_with_a_code_and_changes_nothing(
         monkeypatch.setattr(find, "REGISTRY", {})
         said = shop(*shlex.split(typed))
         lines = said.err.splitlines()
+        if typed == "run broken.py:x":  # a file with a syntax error: the place comes first
+            lines = lines[lines.index("SyntaxError: invalid syntax") + 1 :]
         told = bool(lines) and lines[0].startswith("error: ") and lines[0].endswith(f"[{code}]")
         if (
             not told

@@ -51,7 +51,7 @@ def test_replay_of_another_program_says_where_it_parts(cli: Cli) -> None:
     said = cli("replay", "seven")
     assert said.code == 5
     assert "[diverged]" in said.err
-    assert "fork --at 0" in said.err
+    assert ": everhold fork seven --at 0\n" in said.err
 
 
 def test_the_debugger_stops_in_the_program_at_the_step(

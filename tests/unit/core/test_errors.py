@@ -136,7 +136,10 @@ def test_facts_that_may_be_missing_leave_no_hole(short, long):
 def test_a_hint_may_depend_on_the_facts():
     """A hint names the very command or step that helps."""
     assert errors.MissingExtra("mcp", "the MCP front").hint == "pip install 'everhold[mcp]'"
-    assert "fork --at 2" in errors.Diverged(3, "an approval", "a timer").hint
+    diverged = errors.Diverged(3, "an approval", "a timer")
+    assert "fork it at step 2" in diverged.hint
+    diverged.tell_fork("batch 1")
+    assert diverged.hint.endswith(": everhold fork 'batch 1' --at 2")
     assert errors.StoreUnavailable("x", "no such host", "Start it.").hint == "Start it."
     assert "everhold info" in errors.StoreUnavailable("x", "no such host").hint
     assert errors.BadStep("s-1", 0, "it has not begun", "Start it.").hint == "Start it."
@@ -194,7 +197,7 @@ def test_an_agent_of_another_provider_than_its_conversation_may_be_allowed():
     assert str(remembered) == (
         "session 's-1' was held with openai, but its agent now names anthropic"
     )
-    assert "session.configure({'model'" in remembered.hint
+    assert "session.configure()" in remembered.hint
     limited = errors.ProviderMismatch("", "openai", "anthropic")
     assert str(limited) == "the agent uses a model of anthropic; only openai is allowed here"
     assert limited.hint == errors.ProviderMismatch.hint
@@ -225,8 +228,13 @@ def test_an_error_of_waiting_has_the_reason_of_the_first_blocked_question():
     waiting = errors.Waiting("s-1", queries)
     assert str(waiting) == "session 's-1' is waiting: 3 questions open; no key; no model"
     assert waiting.blocked == key
-    assert waiting.hint == "Set the key. Then repeat the call with the same key."
+    assert waiting.hint == "Set the key. Then resume the session: everhold run -c s-1"
+    keyed = errors.Waiting("s-1", queries, key="k")
+    assert keyed.hint == "Set the key. Then repeat the call with the same key."
 
     unhinted = errors.Waiting("s-1", (OpenQuery("s-1", asked, 0.0, Blocked("x", "no")),))
-    assert unhinted.hint == errors.Waiting.hint
+    assert unhinted.hint == (
+        "Answer it with `everhold answer s-1 --query q-0`, then resume the session: everhold run -c"
+        " s-1"
+    )
     assert errors.Waiting("s-1", queries[:1]).blocked is None

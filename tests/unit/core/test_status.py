@@ -363,4 +363,4 @@ def test_a_failure_by_an_error_for_an_answer_does_not_send_people_to_a_retry():
     """The error is kept as the answer, so a retry would meet it again."""
     with pytest.raises(Failed) as failed:
         _ = Finished("s-1", Raised("not logged in", kind="answer_failed"), {}).result
-    assert "fork before it" in failed.value.hint
+    assert failed.value.hint.endswith("fork the session before it: everhold explain s-1")

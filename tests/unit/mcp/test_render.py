@@ -173,14 +173,13 @@ def test_lists_of_rows_are_one_a_line():
     ("sentence", "said"),
     [
         (
-            "Answer it: everhold answer 'my key' VALUE --query q-0",
+            "Answer it: everhold answer 'my key' --query q-0",
             "Answer it: the tool `answer`, session_id 'my key', id q-0",
         ),
         (
             "Fix the program, then: everhold retry s-1",
             "Fix the program, then: the tool `retry`, session_id s-1",
         ),
-        ("Earlier: everhold fork s-1 --at N", "Earlier: the tool `fork`, session_id s-1, with at"),
         (
             "Ask q-0 again: everhold fork s-1 --at 3",
             "Ask q-0 again: the tool `fork`, session_id s-1, at 3",

@@ -120,7 +120,7 @@ def test_a_model_is_refused_and_told_what_to_do(large: Path, home: AlcHome, nowh
     limited(nowhere, "3kB")
     with pytest.raises(PackageTooLarge) as refused:
         asyncio.run(tools.run_package_verb("pkg_install", InstallPackageArgs(url=str(large))))
-    assert "If the user wants it: everhold pkg install --max-size" in refused.value.hint
+    assert f"everhold pkg install --max-size 1MB {large}" in refused.value.hint
     assert not (home.packages / "large").exists()
 
 

@@ -327,7 +327,7 @@ def test_what_a_text_hides_is_refused_when_it_is_required(root: Path) -> None:
     trust_package(package(root, "one", hidden))
     outcome = ran(in_root(root, "one"))
     assert outcome.kind == "LuaError"
-    assert "its package is not trusted; run `everhold pkg trust NAME`" in outcome.error
+    assert "its package is not trusted; run `everhold pkg trust strange`" in outcome.error
 
 
 @pytest.mark.process

@@ -131,7 +131,7 @@ def test_a_mistake_in_a_module_names_its_file_in_the_package(tmp_path: Path) -> 
     life = Life(LuaProgram.package(tmp_path / "bad")())
     life.step()
     assert life.outcome.error == "bad/init.lua:2: attempt to perform arithmetic on a nil value"
-    assert "bad/init.lua:2: in function" in life.outcome.traceback
+    assert '  File "bad/init.lua", line 2, in function' in life.outcome.traceback
     assert str(tmp_path) not in life.outcome.error + life.outcome.traceback
 
 

@@ -452,8 +452,13 @@ def test_the_traceback_has_the_lines_of_the_program() -> None:
         "local function inner()\n  error('x')\nend\nlocal function outer()\n  inner()\nend\nouter()"
     )
     life.step()
-    lines = life.outcome.traceback.splitlines()
-    assert [line.split(": in ")[0] for line in lines] == ["code:2", "code:5", "code:7"]
+    frames = life.outcome.exception.frames
+    assert [(one.file, one.line) for one in frames] == [("code", 7), ("code", 5), ("code", 2)]
+    assert life.outcome.traceback.splitlines() == [
+        "Traceback (most recent call last):",
+        *(f'  File "code", line {one.line}, in {one.function}' for one in frames),
+        "LuaError: code:2: x",
+    ]
 
 
 def test_a_dropped_life_leaves_nothing_behind() -> None:
