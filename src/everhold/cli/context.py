@@ -205,6 +205,7 @@ def open_command_runtime(
     from everhold.blocking import open_blocking
     from everhold.engine.arguments import UNSET
 
+    _typed_names.clear()
     found = load_settings(database)
     if not creates:
         _refuse_missing_file(found)
