@@ -407,7 +407,7 @@ def list_lua_scenarios(as_json: bool) -> None:
         print_table(("scenario", "size"), rows, wide=())
         click.secho(f"folder: {Path(found['scenarios'][0]['path']).parent}", dim=True)
     else:
-        click.echo("no scenarios; to install some: everhold eval scenario install URL")
+        click.echo("no scenarios; to install some: everhold eval scenario install --help")
     _print_problems(found["failures"])
 
 

@@ -325,8 +325,7 @@ def _format_exchange(
     text = (
         format_plain_value(answer.value)
         if answer.error is None
-        else UNFINISHED.get(answer.error.get("code", ""))
-        or f"error: {format_answer_error(answer)}"
+        else UNFINISHED.get(answer.error.get("code", "")) or f"error: {format_answer_error(answer)}"
     )
     if answer.expired:
         text = f"{text} (no answer came in time)"

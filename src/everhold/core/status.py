@@ -33,6 +33,7 @@ from everhold.core.usage import measure_query
 from everhold.errors import (
     AnswerFailed,
     BadSetting,
+    BudgetExceeded,
     Cancelled,
     ChildFailed,
     Expired,
@@ -264,6 +265,8 @@ def hint_after_failure(kind: str, name: str) -> str:
             "A retry replays the recorded error. To ask again, fork the session before it:"
             f" {format_command('explain', name)}"
         )
+    if kind == BudgetExceeded.code:
+        return f"Raise the budget; see how: {format_command('explain', name)}"
     leaf = _LEAVES.get(kind)
     if leaf is None or not leaf.hint:
         return f"Fix the program, then: {format_command('retry', name)}"

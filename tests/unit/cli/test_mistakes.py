@@ -88,7 +88,7 @@ MISTAKES = [
     ("run shop.py:chat --answers a --answer-with b", "bad_setting", 2, "not both"),
     ("run shop.py:chat --answers none.json", "bad_setting", 2, "none.json cannot be read"),
     ("answer seven", "not_allowed", 2, "there is no terminal"),
-    ("answer seven yes", "not_allowed", 2, " --yes (or --no)"),
+    ("answer seven yes", "not_allowed", 2, "everhold answer seven --query q-1 --as "),
     ("answer seven --as ana maybe", "not_allowed", 2, "only a person answers it"),
     ("answer seven yes --yes", "usage", 2, "give one of VALUE"),
     ("answer seven --yes --as ana -q q-9", "unknown_query", 2, "has no question 'q-9'"),
