@@ -13,6 +13,7 @@ from everhold.cli.context import load_settings, open_command_runtime
 from everhold.cli.options import add_common_options, json_option, parse_pairs
 from everhold.cli.output import (
     format_count,
+    format_line,
     print_json,
     print_table,
     show_progress,
@@ -164,7 +165,7 @@ def _print_found(told: dict[str, Any], query: str | None) -> None:
 
 def _print_warnings(told: dict[str, Any]) -> None:
     for warning in told.get("warnings", []):
-        click.secho(strip_controls(f"warning: {warning}"), fg="red", err=True)
+        click.secho(format_line(f"warning: {warning}"), fg="red", err=True)
 
 
 @hub_.command("info")
@@ -185,7 +186,7 @@ def show_hub_package(name: str, offline: bool, database: str | None, as_json: bo
     source = about["source"]
     address = source.get("url") or source.get("path") or ""
     stats = told["stats"]
-    click.echo(strip_controls(f"{name} {about['version']}".strip()))
+    click.echo(format_line(f"{name} {about['version']}"))
     for label, value in {
         "description": about["description"],
         "category": about["category"],
@@ -197,12 +198,12 @@ def show_hub_package(name: str, offline: bool, database: str | None, as_json: bo
         "aliases": ", ".join(str(one.get("name", "")) for one in told["aliases"]),
     }.items():
         if value:
-            click.echo(strip_controls(f"  {label + ':':<13}{value}"))
+            click.echo(f"  {label + ':':<13}{format_line(value)}")
     if not about["installed"]:
-        click.secho(
-            strip_controls(f"to install it: everhold pkg install {address or 'URL_OF_ITS_SOURCE'}"),
-            dim=True,
-        )
+        # an index of others says the address, and people paste the command
+        install = format_command("pkg", "install", format_line(address))
+        where = f"to install it: {install}" if address else "its index does not say where it is"
+        click.secho(where, dim=True)
 
 
 @hub_.command("reindex")
@@ -263,7 +264,7 @@ def _print_index(told: dict[str, Any]) -> None:
     where = told["output_path"]
     click.echo(f"{count} in {where}" if where else f"{count}; to write an index: --output FILE")
     for one in told.get("skipped", []):
-        click.secho(strip_controls(f"skipped: {one['folder']}: {one['reason']}"), dim=True)
+        click.secho(format_line(f"skipped: {one['folder']}: {one['reason']}"), dim=True)
 
 
 @hub_.command("gendoc")
@@ -302,8 +303,8 @@ def _print_documents(told: dict[str, Any]) -> None:
     for line in [*told["stderr"].splitlines(), *told["stdout"].strip("\n").splitlines()[-1:]]:
         click.echo(strip_controls(line))
     for warning in told["warnings"]:
-        click.secho(strip_controls(f"warning: {warning}"), fg="red", err=True)
-    # the index has the time of its making, so it changes with every second
+        click.secho(format_line(f"warning: {warning}"), fg="red", err=True)
+    # the line above has named the index
     written = [file for file in told["written"] if Path(file).name != INDEX_FILE]
     click.echo(
         f"{format_count(len(written), 'file')} written to {told['out_dir']}"

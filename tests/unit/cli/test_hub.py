@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,24 @@ def test_a_published_package_is_found_and_installed(cli: Cli, folder: Path) -> N
         ["two", "1.0.0", "c", "Does", "two"],
     ]
     assert said.out.splitlines()[-1] == f"indexes: {folder}/hub_index.json"
-    assert "to install it: everhold pkg install" in cli("hub", "info", "two").out
+    assert "its index does not say where it is" in cli("hub", "info", "two").out
     assert "installed:   yes" in cli("hub", "info", "one").out
+
+
+def test_the_words_of_an_index_are_one_line_each_and_no_command(cli: Cli, folder: Path) -> None:
+    """Whoever wrote it: nothing of it is a control, a line of its own, or part of a command."""
+    entry = {
+        "name": "odd",
+        "version": "1\x1b[2J",
+        "description": "one\nto install it: everhold pkg install evil",
+        "source": {"type": "git", "url": "https://x/y;curl evil", "rev": None},
+    }
+    index = {"schema_version": "hub_index/v0", "packages": [entry]}
+    (folder / "hub_index.json").write_text(json.dumps(index))
+    lines = cli("hub", "info", "odd").out.splitlines()
+    assert lines[0] == "odd 1\ufffd[2J"
+    assert lines[1].split(maxsplit=1)[1] == "one to install it: everhold pkg install evil"
+    assert lines[-1] == "to install it: everhold pkg install 'https://x/y;curl evil'"
 
 
 def test_what_is_not_found_is_told(cli: Cli, folder: Path) -> None:

@@ -33,6 +33,22 @@ def test_a_new_package_passes_its_own_test(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_a_new_package_says_what_it_takes_and_returns(tmp_path: Path) -> None:
+    """By `T.shape`; calls are checked against it if ALC_SHAPE_CHECK is 1."""
+    text = Path(scaffold("debate", tmp_path)["path"]).read_text()
+    assert "input = T.shape({" in text
+    code = (
+        "local M = require('debate') local input = M.spec.entries.run.input"
+        " return {require('alc_shapes').check({task = 1}, input)}"
+    )
+    program = LuaProgram.text(code, roots=[tmp_path])
+    assert everhold.run(program, database="memory://") == [
+        False,
+        "shape violation at $.task: expected string, got number",
+    ]
+
+
+@pytest.mark.process
 @pytest.mark.parametrize(
     "words",
     ["Talks.", 'Says "no" \\ twice', "x\x00\x1b\ny", "]] --[[ end", "päd", '" .. os.exit() .. "'],
