@@ -244,7 +244,7 @@ def test_mistakes_are_told(house):
         ("error('broken')", "scenario:1: broken"),
         ("return { cases = {} }", NO_CASES),
         ("return {}", NO_CASES),
-        ("{ cases = {{ expected = 'x' }} }", "case #1 must have an 'input'"),
+        ("{ cases = {{ expected = 'x' }} }", "case #1 has no 'input'"),
         (
             "{ cases = {{ name = 'a', input = '1' }, { name = 'a', input = '2' }} }",
             "both named 'a'",
