@@ -94,7 +94,7 @@ def test_every_command_takes_json_and_database_if_it_reads_one() -> None:
         )
         wanted = (
             {"as_json"}
-            if name in ("completion", "demo", "hub", "init", "pkg")
+            if name in ("completion", "demo", "hub", "init", "pkg", "version")
             else {"as_json", "database"}
         )
         for part in parts if name != "mcp" else ():

@@ -52,6 +52,7 @@ GROUPS: Final = {
         "usage": "sessions",
         "info": "diagnose",
         "doctor": "diagnose",
+        "version": "diagnose",
     },
     "Answer": {
         "inbox": "sessions",
@@ -93,7 +94,7 @@ HELP: Final = {
     "mcp": "Serve MCP: the model of a host runs and answers programs.",
     "programs": "List the programs that `run` knows by name, or describe one.",
     "sessions": "List sessions, newest first.",
-    "show": "Show a session: how it stands or ended, its questions and its answers.",
+    "show": "Show a session: its questions, its answers, and how it ended.",
     "explain": "Explain the state of a session, and what to do next.",
     "tools": "List the tools of a conversation, offered to its model or not.",
     "watch": "Follow a session until it ends: each step as it is recorded.",
@@ -103,6 +104,7 @@ HELP: Final = {
     "usage": "Sum up the model calls and tokens of sessions.",
     "info": "Print the database, settings and programs used here, and why.",
     "doctor": "Check settings, database, programs and the answering command.",
+    "version": "Print the version of everhold.",
     "inbox": "List the open questions of all sessions, the oldest session first.",
     "answer": "Answer a question; without a VALUE, at the terminal.",
     "send": "Send a message to a conversation, also during a turn.",
@@ -197,7 +199,9 @@ class SubcommandGroup(click.Group):
     subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(package_name="everhold", message="everhold %(version)s")
+@click.version_option(
+    None, "-V", "--version", package_name="everhold", message="everhold %(version)s"
+)
 @click.pass_context
 def everhold(context: click.Context) -> None:
     """Durable execution for LLM programs and agents: they wait for answers and survive crashes.
@@ -320,14 +324,10 @@ def _find_typed_command(words: Sequence[str]) -> str:
 
 def _hint_for_option(error: click.NoSuchOption, path: str) -> str:
     """A hint for an option that belongs elsewhere; empty if there is none."""
-    name = error.option_name.lstrip("-")
     if path == "everhold" and error.option_name in ("-d", "--database", "--json"):
         return "Options belong after the command: everhold sessions --help"
-    if path == "everhold run" and error.option_name.startswith("--") and name.isidentifier():
-        return (
-            f"Arguments of a program have no dashes: {name}=VALUE. For the options: {path} --help"
-        )
-    return ""
+    hint: str = getattr(error, "hint", "")
+    return hint
 
 
 def _format_hint(error: EverholdError, session: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everhold.cli.context import load_settings, open_command_runtime
-from everhold.cli.options import add_common_options, session_argument
+from everhold.cli.options import add_common_options, json_option, session_argument
 from everhold.cli.output import print_exception, print_footer, print_json, strip_controls
 from everhold.errors import EverholdError, NoMaintenance
 from everhold.shell_command import add_database_option
@@ -81,6 +81,15 @@ def info_(database: str | None, as_json: bool) -> None:
         click.echo(f"{'program':<12} {one.name} version {one.version}  {one.ref}")
     for problem in programs.problems:
         click.secho(f"{'problem':<12} {problem}", fg="red")
+
+
+@click.command("version")
+@json_option
+def version_(as_json: bool) -> None:
+    """Print the version of everhold."""
+    if as_json:
+        return print_json({"everhold": _version(), "python": platform.python_version()})
+    return click.echo(f"everhold {_version()}")
 
 
 def _version() -> str:

@@ -206,7 +206,7 @@ def add_budget_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return gather_options(command, "limits", BudgetOptions, options)
 
 
-def parse_pairs(words: tuple[str, ...], what: str) -> dict[str, str]:
+def parse_pairs(words: Sequence[str], what: str) -> dict[str, str]:
     """`name=value` words as a dict."""
     found = {}
     for word in words:
@@ -468,22 +468,98 @@ def hint_parameters(program: Program[Any, Any], given: Mapping[str, Any]) -> Ite
         yield
     except (BadArguments, BadSetting) as error:
         unknown = [repr(name) for name in given if name not in program.signature.parameters]
-        shown = [
-            _format_parameter(one, program.types) for one in program.signature.parameters.values()
-        ]
-        error.hint = (
-            f"It takes {', '.join(shown) or 'no arguments'}{', not ' if unknown else ''}"
-            f"{', '.join(unknown)}."
-        )
+        error.hint = format_parameters(program, unknown)
         raise
 
 
-def parse_arguments(program: Program[Any, Any], words: tuple[str, ...]) -> dict[str, Any]:
+def format_parameters(program: Program[Any, Any], unknown: Sequence[str] = ()) -> str:
+    """A sentence about the parameters of a program, and about names that are not among them."""
+    parameters = program.signature.parameters.values()
+    shown = [
+        _format_parameter(one, program.types) for one in parameters if one.kind != one.VAR_KEYWORD
+    ]
+    others = [str(one) for one in parameters if one.kind == one.VAR_KEYWORD and not shown]
+    takes = ", ".join(shown or others) or "no arguments"
+    return f"It takes {takes}{', not ' if unknown else ''}{', '.join(unknown)}."
+
+
+class UnknownOption(click.NoSuchOption):
+    """An option that is neither one of the command nor an argument of its program."""
+
+    def __init__(self, name: str, program: Program[Any, Any] | None = None) -> None:
+        from difflib import get_close_matches
+
+        context = click.get_current_context(silent=True)
+        known = [] if context is None else [one for p in context.command.params for one in p.opts]
+        arguments = [] if program is None else _list_parameters(program)
+        options = [one for one in known if one.startswith("--")] + [f"--{one}" for one in arguments]
+        super().__init__(name, possibilities=get_close_matches(name, options, 1), ctx=context)
+        takes = "" if program is None else f" {format_parameters(program)}"
+        command = "everhold" if context is None else context.command_path
+        self.hint = f"For the options: {command} --help.{takes}"
+
+
+def parse_named_arguments(program: Program[Any, Any], words: Sequence[str]) -> dict[str, Any]:
     """`name=value` words as arguments of the program."""
     return {
         name: _parse_argument(program, name, text)
         for name, text in parse_pairs(words, "argument").items()
     }
+
+
+def parse_arguments(program: Program[Any, Any], words: Sequence[str]) -> dict[str, Any]:
+    """The words of a command line as arguments of the program.
+
+    They are NAME=VALUE, --NAME VALUE, --NAME=VALUE, --NAME and --no-NAME for truth values, or
+    values in the order of the parameters that have no other value.
+    """
+    parameters = _list_parameters(program)
+    pairs: list[str] = []
+    values: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if not word.startswith("-") or word == "-" or _is_number(word):
+            is_pair = word.partition("=")[0].isidentifier() and "=" in word
+            (pairs if is_pair else values).append(word)
+            continue
+        option, equals, value = word.partition("=")
+        name = option.removeprefix("--").replace("-", "_")
+        if name not in parameters and name.removeprefix("no_") in parameters and not equals:
+            name, equals, value = name.removeprefix("no_"), "=", "false"
+        if not word.startswith("--") or name not in parameters:
+            raise UnknownOption(option, program)
+        if not equals and program.types.get(name) is bool:
+            value = "true"
+        elif not equals:
+            if not left:
+                raise BadArguments(program.name, f"{option} needs a value")
+            value = left.pop(0)
+        pairs.append(f"{name}={value}")
+    given = parse_named_arguments(program, pairs)
+    free = [name for name in parameters if name not in given]
+    if len(values) > len(free):
+        raise BadSetting("argument", f"{values[len(free)]!r} must look like name=value")
+    for name, text in zip(free, values, strict=False):
+        given[name] = _parse_argument(program, name, text)
+    return given
+
+
+def _list_parameters(program: Program[Any, Any]) -> list[str]:
+    """The parameters that an argument can name, in order."""
+    return [
+        name
+        for name, one in program.signature.parameters.items()
+        if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _parse_argument(program: Program[Any, Any], name: str, text: str) -> Any:

@@ -13,10 +13,11 @@ from everhold.cli.options import (
     add_common_options,
     hint_parameters,
     make_usage_error,
-    parse_arguments,
+    parse_named_arguments,
 )
 from everhold.cli.output import print_json, print_table, strip_controls
 from everhold.core.codec import JSON
+from everhold.programs.lua.program import LuaProgram
 
 if TYPE_CHECKING:
     from everhold.packages.catalog import ProgramEntry
@@ -95,14 +96,21 @@ def _describe(program: Program[Any, Any], arguments: tuple[str, ...], as_json: b
         _print_strategy(about, cost)
     else:
         click.echo(f"\nprogram     {entry.ref}")
-        takes = [str(parameter) for parameter in program.signature.parameters.values()]
-        click.echo(f"arguments   {strip_controls(', '.join(takes)) or 'none'}")
+        declared = program.declared if isinstance(program, LuaProgram) else ()
+        if declared:
+            click.echo("arguments")
+        for one in declared:
+            words = one.description + ("" if one.required else " (optional)")
+            click.echo(strip_controls(f"  {one.name:<12}{words.strip()}"))
+        if not declared:
+            takes = [str(parameter) for parameter in program.signature.parameters.values()]
+            click.echo(f"arguments   {strip_controls(', '.join(takes)) or 'none'}")
 
 
 def _estimate(about: Strategy, arguments: tuple[str, ...]) -> Estimate:
     given: dict[str, Any] = {}
     with hint_parameters(about.program, given):
-        given |= parse_arguments(about.program, arguments)
+        given |= parse_named_arguments(about.program, arguments)
         return about.estimate(given)
 
 
@@ -131,6 +139,11 @@ def _strategy_to_json(about: Strategy | None) -> dict[str, JSON]:
 
 
 def _parameters_to_json(program: Program[Any, Any], about: Strategy | None) -> list[JSON]:
+    if about is None and isinstance(program, LuaProgram):
+        return [
+            {"name": one.name, "description": one.description, "required": one.required}
+            for one in program.declared
+        ]
     if about is None:
         return [{"name": name} for name in program.signature.parameters]
     return [_parameter_to_json(one) for one in about.parameters]

@@ -17,6 +17,7 @@ from everhold.cli.context import (
 from everhold.cli.options import (
     AnswerOptions,
     BudgetOptions,
+    UnknownOption,
     add_answer_options,
     add_budget_options,
     add_common_options,
@@ -33,9 +34,9 @@ from everhold.cli.terminal import drive_until_blocked, report_on_interrupt
 from everhold.errors import UnknownProgram, UnknownSession
 
 
-@click.command("run")
+@click.command("run", context_settings={"ignore_unknown_options": True})
 @click.argument("program", required=False, shell_complete=complete_run)
-@click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
+@click.argument("arguments", nargs=-1, metavar="[ARGUMENT]...", type=click.UNPROCESSED)
 @click.option(
     "--json-args",
     metavar="FILE",
@@ -87,6 +88,9 @@ def run_(
     Lua file. At a terminal, everhold asks you the questions of the program. Without one, it prints
     the open questions as JSON and exits with 10.
 
+    An ARGUMENT of the program is NAME=VALUE, --NAME VALUE, or only the value, in the order of its
+    parameters. A name that is also an option below is written NAME=VALUE.
+
     The limits are the budget of the session. If it exists, larger limits replace its own; with -c,
     all that are named do.
 
@@ -95,6 +99,10 @@ def run_(
     everhold run panel task="Tabs or spaces?" --model anthropic:claude-sonnet-4-6
     everhold run -c refund-7
     """
+    if program is not None and program.startswith("-"):
+        raise UnknownOption(program)
+    if resumes and arguments:
+        raise make_usage_error(f"-c resumes a session as it is: {arguments[0]!r} has no effect")
     if not resumes and program is None:
         raise make_usage_error("PROGRAM is missing; to resume the newest session, use -c")
     with open_moving_runtime(database, answerer, creates=True, shows=not as_json) as opened:

@@ -164,7 +164,7 @@ def show_(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """Show a session: how it stands or ended, its questions and its answers.
+    """Show a session: its questions, its answers, and how it ended.
 
     At a terminal, a long session is shown in the pager of the variable PAGER.
 

@@ -100,6 +100,7 @@ EVERYTHING = [
     ["db", "vacuum"],
     ["init", "made"],
     ["completion", "bash"],
+    ["version"],
 ]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,49 @@ def test_without_a_terminal_the_open_question_is_json_and_the_exit_code_10(cli: 
     assert said.code == 10
     assert said.json["status"] == "needs_response"
     assert said.json["prompt"] == "Why did 7 come back?"
+
+
+ARGUMENTS = """
+import everhold
+
+@everhold.program
+async def trip(ctx: everhold.Context, topic: str, max_days: int = 5, dry: bool = False) -> list:
+    return [topic, max_days, dry]
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "taken"),
+    [
+        (["night trains"], ["night trains", 5, False]),
+        (["bees", "7"], ["bees", 7, False]),
+        (["7", "7", "true"], ["7", 7, True]),
+        (["max_days=-2", "-5"], ["-5", -2, False]),
+        (["2+2=4"], ["2+2=4", 5, False]),
+        (["--topic", "bees", "--max-days", "9", "--dry"], ["bees", 9, True]),
+        (["--topic=a=b", "--max_days=1", "--no-dry"], ["a=b", 1, False]),
+        (["--dry", "bees"], ["bees", 5, True]),
+        (["--max-days", "-3", "--key", "k", "topic=bees"], ["bees", -3, False]),
+    ],
+)
+def test_arguments_are_understood_as_they_are_usually_typed(
+    cli: Cli, tmp_path: Path, words: list[str], taken: list[object]
+) -> None:
+    """By name, as options, or as values in the order of the parameters."""
+    (tmp_path / "trip.py").write_text(ARGUMENTS)
+    assert cli("run", "trip.py:trip", *words).json == taken
+
+
+def test_an_option_of_the_command_is_never_an_argument(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "told.py").write_text(ARGUMENTS.replace("topic", "title"))
+    said = cli("run", "told.py:trip", "--title", "bees")
+    assert said.code == 2 and "missing a required argument: 'title'" in said.err
+    assert cli("run", "told.py:trip", "--title", "x", "title=bees").json[0] == "bees"
+
+
+def test_the_version_is_the_same_wherever_one_asks(cli: Cli) -> None:
+    said = {cli(words).out for words in ("version", "-V", "--version")}
+    assert said == {f"everhold {metadata.version('everhold')}\n"}
 
 
 def test_the_result_is_on_standard_output_and_the_rest_on_standard_error(cli: Cli) -> None:

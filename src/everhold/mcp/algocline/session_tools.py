@@ -325,7 +325,7 @@ class AlcToolHandlers:
             ) from None
         is_lua = isinstance(program, LuaProgram)
         call = (
-            program(ctx)
+            program.call_unchecked(ctx)
             if is_lua
             else program(**{name: ctx[name] for name in ctx if name != "budget"})
         )

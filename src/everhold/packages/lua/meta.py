@@ -14,22 +14,10 @@ from typing import Final
 
 import msgspec
 
-MAX_META_CHARS: Final = 200_000  # bytes of a file that are read
+from everhold.programs.lua.declared import BEFORE_TABLE, TOKEN, classify_token, read_source
 
 #: The begin of a table `meta`. Comments and strings match first, so that one in them is not found.
-_BEGIN: Final = re.compile(
-    r"""--\[(=*)\[.*?(?:\]\1\]|\Z)|--[^\n]*|\[\[.*?(?:\]\]|\Z)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?"""
-    r"""|(?P<begin>\bmeta\s*=\s*\{)""",
-    re.DOTALL,
-)
-#: A string or comment without an end matches to the end of the text, so that the scan stays linear.
-_TOKEN: Final = re.compile(
-    r"""--\[\[.*?(?:\]\]|\Z)|--[^\n]*|\[\[(?P<long>.*?)(?:\]\]|\Z)|"(?P<double>(?:\\.|[^"\\\n])*)"?|'(?P<single>(?:\\.|[^'\\\n])*)'?"""
-    r"""|(?P<name>[A-Za-z_]\w*)|(?P<join>\.\.)|(?P<sign>[{}=,;\[\]()])|\s+|.""",
-    re.DOTALL,
-)
-_ESCAPE: Final = re.compile(r"\\(z\s*|.)", re.DOTALL)
-_ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r"}
+_BEGIN: Final = re.compile(BEFORE_TABLE + r"""|(?P<begin>\bmeta\s*=\s*\{)""", re.DOTALL)
 
 
 class PackageMeta(msgspec.Struct, frozen=True):
@@ -43,13 +31,13 @@ def read_package_meta(path: Path) -> PackageMeta:
     """The metadata of a main file; fields are empty if they are absent or the file is
     unreadable.
     """
-    return parse_package_meta(_read_start(path))
+    return parse_package_meta(read_source(path))
 
 
 def read_meta_fields(path: Path) -> dict[str, str]:
     """All string fields of `meta`, also those that we do not know."""
     return {
-        name: " ".join(value.split()) for name, value in _find_fields(_read_start(path)).items()
+        name: " ".join(value.split()) for name, value in _find_fields(read_source(path)).items()
     }
 
 
@@ -64,18 +52,10 @@ def parse_package_meta(text: str) -> PackageMeta:
     return PackageMeta(**known)
 
 
-def _read_start(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_META_CHARS).decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
 def read_docstring(path: Path) -> str:
     """The lines of the `---` comment at the top of a main file."""
     lines: list[str] = []
-    for line in _read_start(path).removeprefix("\ufeff").splitlines():
+    for line in read_source(path).removeprefix("\ufeff").splitlines():
         words = line.strip()
         if words.startswith("---"):
             lines.append(words[3:].strip())
@@ -106,8 +86,8 @@ def _read_table(text: str, start: int) -> tuple[dict[str, str], int]:
     found: dict[str, str] = {}
     depth = 1
     words = list[tuple[str, str]]()
-    for token in _TOKEN.finditer(text, start):
-        kind, value = _classify(token)
+    for token in TOKEN.finditer(text, start):
+        kind, value = classify_token(token)
         if kind == "sign" and value in "{([":
             depth += 1
         elif kind == "sign" and value in "})]":
@@ -129,23 +109,6 @@ def _string_field(words: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     values = kinds[2:]
     if all(kind == ("text", "join")[at % 2] for at, kind in enumerate(values)) and len(values) % 2:
         yield words[0][1], "".join(value for kind, value in words[2:] if kind == "text")
-
-
-def _classify(token: re.Match[str]) -> tuple[str, str]:
-    """The kind of a token (text, name, sign, join, other) and its value. Blanks have no kind."""
-    match token.lastgroup:
-        case "long":
-            return "text", token["long"]
-        case "double" | "single":
-            return "text", _ESCAPE.sub(_unescaped, token[token.lastgroup])
-        case "name" | "sign" | "join":
-            return token.lastgroup, token[0]
-    blank = token[0].isspace() or token[0].startswith("--")
-    return ("", "") if blank else ("other", token[0])
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    return "" if found[1].startswith("z") else _ESCAPED.get(found[1], found[1])
 
 
 def _first_comment(text: str) -> str:

@@ -15,6 +15,8 @@ Rules
      one of them. No other file can be read. Roots are not stored: those given here apply in this
      process. Without any, and in every other process, the runtime takes the roots of its settings.
   3. Nothing here loads Lua: a `LuaProgram` can be named, listed and stored without the extra.
+  4. A call without an argument that the file declares as required is refused. Stored arguments are
+     not checked again, and other keys of `ctx` are allowed.
 """
 
 from __future__ import annotations
@@ -28,6 +30,11 @@ from typing import Any, Final
 from everhold.core.codec import JSON, to_plain
 from everhold.errors import BadArguments, BadValue, NotAProgram, UnknownProgram
 from everhold.ports.program import Call, Program
+from everhold.programs.lua.declared import (
+    DeclaredArgument,
+    read_declared_arguments,
+    read_source,
+)
 from everhold.programs.lua.search_path import INIT_FILE, PACKAGE_NAME, SearchRoot
 
 #: The reference of programs whose text is in their arguments.
@@ -43,7 +50,6 @@ _OF_TEXT: Final = inspect.Signature(
         _Parameter("ctx", _Parameter.POSITIONAL_OR_KEYWORD, default=None),
     ]
 )
-_OF_FILES: Final = inspect.Signature([_Parameter("ctx", _Parameter.VAR_KEYWORD)])
 
 
 class LuaProgram(Program[..., Any]):
@@ -69,6 +75,7 @@ class LuaProgram(Program[..., Any]):
         self.is_alone = not given  # without roots: a runtime adds those of its settings
         self.roots: tuple[str, ...] = _roots(self.main, name, given)
         self._digest = ""
+        self._declared: tuple[DeclaredArgument, ...] | None = None
 
     @classmethod
     def text(
@@ -116,12 +123,24 @@ class LuaProgram(Program[..., Any]):
         raise NotAProgram(self.ref, "a Lua program needs a session of its own; use ctx.spawn(call)")
 
     @property
+    def declared(self) -> tuple[DeclaredArgument, ...]:
+        """The arguments that its file declares: see `declared.py`."""
+        if self._declared is None:
+            text = "" if self.main is None else read_source(self.main)
+            self._declared = read_declared_arguments(text)
+        return self._declared
+
+    @property
     def signature(self) -> inspect.Signature:
-        return _OF_TEXT if self.is_text else _OF_FILES
+        if self.is_text:
+            return _OF_TEXT
+        named = [one.parameter for one in self.declared]
+        others = "ctx" if all(one.name != "ctx" for one in named) else "more"
+        return inspect.Signature([*named, _Parameter(others, _Parameter.VAR_KEYWORD)])
 
     @property
     def types(self) -> dict[str, Any]:
-        return {}
+        return {one.name: one.type for one in self.declared}
 
     @property
     def digest(self) -> str:
@@ -136,6 +155,19 @@ class LuaProgram(Program[..., Any]):
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, JSON]:
         """The arguments as plain JSON: `code` and `ctx` for text, otherwise the keys of `ctx`."""
         given = self._by_name(args, kwargs)
+        missing = [one for one in self.declared if one.required and one.name not in given]
+        if missing:
+            words = [
+                f"{one.name!r}{one.description and f' ({one.description})'}" for one in missing
+            ]
+            raise BadArguments(self.name, f"missing {', '.join(words)}")
+        return self._to_ctx(given)
+
+    def call_unchecked(self, ctx: Mapping[str, Any]) -> Call[Any]:
+        """A call with this `ctx`, whatever the file declares, as algocline makes it."""
+        return Call(self, self._to_ctx(ctx))
+
+    def _to_ctx(self, given: Mapping[str, Any]) -> dict[str, JSON]:
         try:
             bound: dict[str, JSON] = {name: to_plain(value, name) for name, value in given.items()}
         except BadValue as error:

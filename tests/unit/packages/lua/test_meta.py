@@ -5,11 +5,11 @@ import time
 import pytest
 
 from everhold.packages.lua.meta import (
-    MAX_META_CHARS,
     PackageMeta,
     parse_package_meta,
     read_package_meta,
 )
+from everhold.programs.lua.declared import MAX_SOURCE_BYTES
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_bytes_that_are_no_text_are_passed_over(tmp_path):
 )
 def test_a_hostile_file_is_read_in_a_moment(unit, tmp_path):
     """However it is built, and however long it is."""
-    (tmp_path / "init.lua").write_text("M.meta = { " + unit * (2 * MAX_META_CHARS // len(unit)))
+    (tmp_path / "init.lua").write_text("M.meta = { " + unit * (2 * MAX_SOURCE_BYTES // len(unit)))
     began = time.process_time()
     read_package_meta(tmp_path / "init.lua")
     assert time.process_time() - began < 10
