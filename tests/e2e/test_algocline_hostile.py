@@ -31,6 +31,9 @@ def house(tmp_path, monkeypatch):
     monkeypatch.setenv("ALC_CARD_SINKS", f"file://{made.base / 'sink'}")
     (made.home / "config.toml").write_text("[hub]\noffline = true\n")
     package(made.base / "shop" / "votes")
+    # of another version, so that what is right is refused last, before packages are loaded
+    old = package(made.base / "old" / "alc_shapes") / "init.lua"
+    old.write_text(old.read_text().replace("return M", 'M.VERSION = "9.9.9"\nreturn M'))
     monkeypatch.chdir(made.project)
     yield made
     made.close()
@@ -42,7 +45,13 @@ def look(house):
     """
     return {
         str(file): (file.stat().st_size, file.stat().st_mtime_ns)
-        for folder in (house.home, house.project, house.user, house.base / "shop")
+        for folder in (
+            house.home,
+            house.project,
+            house.user,
+            house.base / "shop",
+            house.base / "old",
+        )
         for file in folder.rglob("*")
         if file.is_file() and file.suffix != ".lock" and file.name != ".everhold-logged"
     }
@@ -68,7 +77,7 @@ async def test_no_value_of_a_parameter_breaks_a_tool(house):
         "pkg": "twice",
         "response": "a",
         "sink": f"file://{house.base / 'sink'}",
-        "source_dir": str(house.base / "shop"),
+        "source_dir": str(house.base / "old"),
         "strategy": "twice",
         "url": str(house.base / "shop"),
     }

@@ -286,10 +286,10 @@ def _make(
             "Each package is a folder with an init.lua whose M.meta has a name.",
         )
     made = _Documents(source, expand_path(out_dir or source / "docs"))
-    _check_shapes_version(source)
-    made.warnings += _check_compat(folders)
     root = find_project_root(start=source)
     said = load_projections(root) if config is None else load_projection_file(config)
+    _check_shapes_version(source)
+    made.warnings += _check_compat(folders)
     with PackageEvaluator(source) as evaluator:
         packages = _load_all(evaluator, folders, wanted, strict, made, progress)
         if "lint_only" not in wanted:
