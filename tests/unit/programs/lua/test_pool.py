@@ -7,6 +7,7 @@ The programs are real Lua. Times are limits, never expectations: the machine may
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import os
 import signal
@@ -19,7 +20,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 import everhold
@@ -460,9 +460,8 @@ async def test_what_was_begun_for_a_caller_that_left_is_not_held() -> None:
 async def test_what_could_not_begin_is_not_held() -> None:
     async with hosted() as host:
         execution = begin(host)
-        execution.birth = msgspec.structs.replace(
-            execution.birth, program="/nowhere/init.lua:nowhere"
-        )
+        execution.program = copy.copy(execution.program)
+        execution.program.ref = "/nowhere/init.lua:nowhere"
         with pytest.raises(UnknownProgram):
             await told(execution, 0)
         assert pool_of(host).workers[0].held == set()
