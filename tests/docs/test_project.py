@@ -462,6 +462,13 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_all_pages_say_how_long_the_tutorial_takes_in_the_same_minutes() -> None:
+    readme = re.search(r"\[tutorial, (\d+) minutes\]", (ROOT / "README.md").read_text())
+    tutorial = re.search(r"about (\d+) minutes", (ROOT / "docs" / "tutorial.md").read_text())
+    assert readme is not None and tutorial is not None
+    assert readme[1] == tutorial[1]
+
+
 def test_no_page_installs_everhold_from_an_index_that_does_not_have_it() -> None:
     """Until the first release. `install.md` says how to add an extra to an installed everhold."""
     assert "not yet released" in (ROOT / "CHANGELOG.md").read_text(), "then change these pages"
