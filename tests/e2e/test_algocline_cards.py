@@ -254,6 +254,10 @@ def test_install(house, by_git):
     assert call(wire, "alc_card_samples", card_id="fresh") == [{"x": 1}]
     assert call(wire, "alc_card_get", card_id=TWICE)["stats"]["pass_rate"] == 0.75
     assert call(wire, "alc_card_install", url=url)["installed_cards"] == []
+    known = json.loads((house.home / "hub_registries.json").read_text())["registries"]
+    assert (
+        (url, "card_install") in [(one["source"], one.get("origin")) for one in known]
+    ) is by_git
 
 
 def test_cards_of_an_installed_package_are_there_at_once(house):

@@ -9,7 +9,12 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Literal
 
-from everhold.cards.install import fetch_collection, select_new_cards, write_cards
+from everhold.cards.install import (
+    fetch_collection,
+    remember_repository,
+    select_new_cards,
+    write_cards,
+)
 from everhold.cards.sinks import CardSinks, SinkReport, load_writes
 from everhold.cards.verbs import CardVerbs
 from everhold.cards.view import CardView, CardWrite
@@ -266,6 +271,8 @@ class Cards:
             "source": url,
             "mode": "card_collection",
         }
+        if warnings := await asyncio.to_thread(remember_repository, collection, folder.root):
+            made["storage_warnings"] = [*warnings]
         if collection.problems:
             made["failed_cards"] = [
                 {"card_id": one.card_id, "pkg": one.pkg, "error": one.reason}

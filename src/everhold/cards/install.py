@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from everhold.cards.view import CardView, CardWrite
-from everhold.errors import BadPackage
+from everhold.errors import BadPackage, BadPackageFile, StoreBusy
 from everhold.packages.lua.atomic_file import write_atomically
 from everhold.packages.lua.card_files import (
     SCHEMA_VERSION,
@@ -30,7 +30,7 @@ from everhold.packages.lua.card_files import (
     read_card,
     read_samples,
 )
-from everhold.packages.lua.fetch import fetch_packages
+from everhold.packages.lua.fetch import GitSource, fetch_packages
 
 COLLECTION_FILE: Final = "alc_cards.toml"
 
@@ -49,6 +49,7 @@ class CardCollection(msgspec.Struct):
 
     cards: list[CollectedCard] = []
     problems: list[CardProblem] = []
+    repository: str = ""  # its address, if it comes from git
 
 
 def fetch_collection(url: str) -> CardCollection:
@@ -61,6 +62,8 @@ def fetch_collection(url: str) -> CardCollection:
                 f"Add an empty {COLLECTION_FILE} at the top of the collection.",
             )
         found = read_collection(fetched.folder)
+        if isinstance(fetched.source, GitSource):
+            found.repository = fetched.source.url
     if not found.cards and not found.problems:
         raise BadPackage(
             f"there is no card in {url}",
@@ -109,6 +112,21 @@ async def select_new_cards(
         else:
             new.append(card)
     return new, here
+
+
+def remember_repository(collection: CardCollection, root: Path) -> list[str]:
+    """Add where a collection comes from to hub_registries.json of the home of a folder of cards.
+    Returns warnings: the cards are installed anyway. Blocks.
+    """
+    from everhold.packages.hub.sources import register_source
+    from everhold.packages.lua.paths import AlcHome
+
+    try:
+        if collection.repository:
+            register_source(AlcHome(root.parent), collection.repository, "card_install")
+    except (BadPackageFile, StoreBusy) as error:
+        return [str(error)]
+    return []
 
 
 def write_cards(cards: list[CollectedCard], root: Path) -> list[CardWrite]:
