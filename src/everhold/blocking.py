@@ -27,6 +27,7 @@ from everhold.cards import Cards
 from everhold.core.budget import Budget
 from everhold.core.observer import Observer
 from everhold.core.session import format_session_name
+from everhold.core.unknown_names import checks_keywords
 from everhold.engine.arguments import UNSET
 from everhold.errors import EverholdError, Waiting
 from everhold.evals.evals import Evals
@@ -143,6 +144,7 @@ class BlockingConversation(Bridge, of=ConversationHandle):
 
     @property
     def id(self) -> str:
+        """The id of the session."""
         return self._target.id
 
 
@@ -151,6 +153,7 @@ class BlockingSession(BlockingConversation, of=AgentSession):
 
     @property
     def agent(self) -> Agent:
+        """The agent of the conversation."""
         return self._target.agent
 
     def plugin(self, name: str) -> BlockingPlugin:
@@ -163,6 +166,7 @@ class BlockingPlugin(Bridge, of=PluginHandle):
 
     @property
     def name(self) -> str:
+        """The name of the plugin."""
         return self._target.name
 
 
@@ -237,6 +241,7 @@ class BlockingRuntime(Bridge, of=Runtime):
 
     @functools.wraps(Runtime.close)
     def close(self, grace: float = 5.0) -> None:
+        """Close the runtime and its event loop. Running calls may finish within `grace` seconds."""
         if self._thread is not None:
             try:
                 self.wait_for(self._target.close(grace))
@@ -262,6 +267,7 @@ class BlockingRuntime(Bridge, of=Runtime):
         return self.wait_for(act(self._target))
 
 
+@checks_keywords("open_blocking")
 def open_blocking(
     database: str | PathLike[str] | None = None,
     *,
@@ -291,6 +297,7 @@ def open_blocking(
     return BlockingRuntime(runtime)
 
 
+@checks_keywords("run")
 def run(
     call: Call[R],
     *,

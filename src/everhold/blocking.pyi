@@ -100,7 +100,8 @@ class BlockingConversation:
     `BlockingRuntime.conversation`.
     """
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """The id of the session."""
     @property
     def session_id(self) -> str:
         """The same as `id`; runtime verbs accept a conversation in place of its session."""
@@ -168,7 +169,8 @@ class BlockingConversation:
 class BlockingSession(BlockingConversation):
     """`AgentSession` for code that is not async. Made by `BlockingRuntime.session`."""
     @property
-    def agent(self) -> Agent: ...
+    def agent(self) -> Agent:
+        """The agent of the conversation."""
     def plugin(self, name: str) -> BlockingPlugin:
         """One plugin of the conversation, for the operations that it declares."""
     def send(
@@ -294,7 +296,8 @@ class BlockingSession(BlockingConversation):
 class BlockingPlugin:
     """`PluginHandle` for code that is not async. Made by `BlockingSession.plugin`."""
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the plugin."""
     @property
     def operations(self) -> list[OperationInfo]:
         """The operations that the plugin declares."""
@@ -633,7 +636,8 @@ class BlockingRuntime:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
-    def close(self, grace: float = 5.0) -> None: ...
+    def close(self, grace: float = 5.0) -> None:
+        """Close the runtime and its event loop. Running calls may finish within `grace` seconds."""
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop of this runtime, and wait for its result."""
     def call(self, act: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:

@@ -61,6 +61,7 @@ from everhold.core.status import (
     snapshot_session,
     snapshot_sessions,
 )
+from everhold.core.unknown_names import checks_keywords
 from everhold.core.usage import parse_usage
 from everhold.engine import session_view
 from everhold.engine.answer_check import GivenAnswer
@@ -266,13 +267,21 @@ class Runtime:
         self._serving: asyncio.Task[None] | None = None
         self._actions = SessionActionRunner(self.engine, self.programs, self.start)
         self._conversations = Conversations(self.engine, self.programs, self.start, self.fork)
+        #: schedules, which start programs at a time
         self.schedules = Schedules(self.engine, self._actions, dice)
+        #: triggers, which start programs when an event is emitted
         self.triggers = Triggers(self.engine, self._actions, dice)
+        #: evals: a program run on the cases of a scenario
         self.evals = Evals(self.engine, self.programs, self.start, files=sees_home)
+        #: the notifications that wait to be delivered, or could not be
         self.notifications = Notifications(self.engine, found, tell)
+        #: export, import, checks and clean-up
         self.archive = Archive(self.engine, found)
+        #: cards: records of runs and their scores
         self.cards = Cards(self.engine, cards)
+        #: sessions of fluers
         self.envelopes = Envelopes(self.engine, self.programs, self._birth)
+        #: workers, in this process and in others
         self.workers = Workers(self.engine, found, self._take_up_programs)
         self._does_chores = False
         if recover:
@@ -1030,6 +1039,7 @@ class Runtime:
         return status
 
 
+@checks_keywords("open")
 def open(
     database: str | PathLike[str] | None = None,
     *,

@@ -498,13 +498,13 @@ async def test_options_are_laid_over_each_other_and_seen_by_the_plugins_after(ho
 
 async def test_what_fails_in_before_config_has_changed_nothing():
     def spoil(moment, options):
-        options["a"]["x"] = 2
+        options["extra"]["x"] = 2
         raise RuntimeError("no")
 
     agent = Agent(plugins=[says("spoil", before_config=spoil)], name="<locals>.spoiled_config")
     async with opened() as runtime:
         session = await runtime.session(agent, "c")
-        assert await session.configure({"a": {"x": 1}}) == {"a": {"x": 1}}
+        assert await session.configure({"extra": {"x": 1}}) == {"extra": {"x": 1}}
 
 
 async def test_each_plugin_has_the_answers_to_its_own_questions():

@@ -107,10 +107,10 @@ async def test_plugin_options_reach_the_hooks_of_their_plugin(where):
 async def test_a_session_is_opened_again_with_or_without_its_options(where):
     """Not naming them is no conflict, the same is none; others are, and so are unknown plugins."""
     async with everhold.open(where, llm=model) as runtime:
-        first = await runtime.session(bot, "one", options={"a": 1}, plugin_options={"style": {}})
-        for given in ({}, {"options": {"a": 1}}, {"plugin_options": {"style": {}}}):
+        first = await runtime.session(bot, "one", options={"seed": 1}, plugin_options={"style": {}})
+        for given in ({}, {"options": {"seed": 1}}, {"plugin_options": {"style": {}}}):
             assert (await runtime.session(bot, "one", **given)).id == first.id
-        for given in ({"options": {"a": 2}}, {"plugin_options": {"style": {"x": 1}}}):
+        for given in ({"options": {"seed": 2}}, {"plugin_options": {"style": {"x": 1}}}):
             for name in ("one", first.id):
                 with pytest.raises(KeyConflict):
                     await runtime.session(bot, name, **given)

@@ -125,6 +125,7 @@ class Agent(Program[..., Any]):
 
     @property
     def name(self) -> str:
+        """The name: `name=`, or the variable that holds the agent."""
         return self.ref.rpartition(":")[2]
 
     @name.setter
@@ -133,8 +134,8 @@ class Agent(Program[..., Any]):
 
     @property
     def ref(self) -> str:
-        """module:variable, or the file of a script. Raises `UnknownProgram` for an agent without a
-        name.
+        """`module:variable`, or `file:variable` in a script: how other processes load it. Raises
+        `UnknownProgram` for an agent that is neither named nor a variable of its module.
         """
         if not self._ref:
             self._ref = f"{self._place()}:{self.qualname}"
@@ -147,10 +148,12 @@ class Agent(Program[..., Any]):
 
     @property
     def qualname(self) -> str:
+        """Its name in its module."""
         return self._name or self._variable()
 
     @property
     def is_named(self) -> bool:
+        """Whether it was given a name."""
         return self._name is not None
 
     def _place(self) -> str:
@@ -174,6 +177,7 @@ class Agent(Program[..., Any]):
 
     @property
     def digest(self) -> str:
+        """A fingerprint of the model, the instructions and the names of the tools."""
         if not self._digest:
             from hashlib import sha256
 

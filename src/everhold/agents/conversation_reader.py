@@ -312,10 +312,12 @@ class Stored(msgspec.Struct, frozen=True):
         return [*found.values()][::-1]
 
     def json(self) -> bytes:
+        """The conversation as JSON; `read` reads it."""
         return msgspec.json.encode(self)
 
     @classmethod
     def read(cls, text: bytes | str) -> Stored:
+        """Read what `json` wrote."""
         return msgspec.json.decode(text, type=cls)
 
 

@@ -129,6 +129,7 @@ class Turn(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> TurnOutcome | None:
+        """How the turn ended; None while it runs or waits."""
         return None if self.settled is None else self.settled.outcome
 
     @property

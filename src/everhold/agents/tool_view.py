@@ -54,6 +54,7 @@ class ToolInfo(msgspec.Struct, frozen=True):
 
     @property
     def offered(self) -> bool:
+        """Whether the model sees it now."""
         return self.state is ToolState.OFFERED
 
 
@@ -88,6 +89,7 @@ class ToolsView(msgspec.Struct, frozen=True):
         return next((one for one in found if one.offered), found[0] if found else None)
 
     def json(self) -> bytes:
+        """The view as JSON."""
         return msgspec.json.encode(self)
 
 

@@ -65,11 +65,15 @@ def require_input_fits(content: JSON, limit: int) -> None:
 
 
 class Lane(StrEnum):
+    """The order in which queued items are taken: inputs, or results of work."""
+
     INPUT = "input"
     WORK = "work"
 
 
 class ItemKind(StrEnum):
+    """What a queued item is."""
+
     INPUT = "input"  # a user's message
     COMMAND = "command"  # an operation on the session; never sent to a model
     WAKE = "wake"  # a message of a background child session
@@ -81,6 +85,8 @@ class ItemKind(StrEnum):
 
 
 class ItemState(StrEnum):
+    """The state of a queued item."""
+
     WAITING = "waiting"
     COMPLETED = "completed"
     CANCELLED = "cancelled"
@@ -139,6 +145,7 @@ class IntakeItem(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def waits(self) -> bool:
+        """Whether it waits for a turn."""
         return self.state is ItemState.WAITING
 
     @property

@@ -31,6 +31,7 @@ class TokenCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def total(self) -> int:
+        """All tokens."""
         return self.input + self.output + self.cache_read + self.cache_write
 
     @property
@@ -88,10 +89,12 @@ class Ledger:
             self._entries[key] = self._entries.get(key, TokenCounts()).plus(cost)
 
     def merge(self, other: Ledger) -> None:
+        """Add the usage of another ledger."""
         for key, cost in other._entries.items():
             self._entries[key] = self._entries.get(key, TokenCounts()).plus(cost)
 
     def copy(self) -> Ledger:
+        """A copy, which later additions do not change."""
         found = Ledger()
         found.merge(self)
         return found
@@ -115,6 +118,7 @@ class Ledger:
 
     @property
     def total(self) -> TokenCounts:
+        """The sum of all sources and models."""
         found = TokenCounts()
         for cost in self._entries.values():
             found = found.plus(cost)

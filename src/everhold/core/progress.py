@@ -48,6 +48,7 @@ class Progress(msgspec.Struct, frozen=True, gc=False):
         return f"{count}: {self.message}" if self.message else count
 
     def json(self) -> dict[str, JSON]:
+        """The report as JSON."""
         return {"step": self.step, "total": self.total, "message": self.message}
 
     def shorten(self) -> Progress:

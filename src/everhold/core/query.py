@@ -232,26 +232,27 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     written.
     """
 
-    q: int
-    key: str
+    q: int  # its number: `q-7` has 7
+    key: str  # its position in the program
     prompt: str = ""
     kind: Kind = Kind.LLM
-    messages: list[JSON] | None = None
-    system: str | None = None
-    max_tokens: int = MAX_TOKENS
-    grounded: bool = False
-    underspecified: bool = False
-    options: dict[str, JSON] | None = None  # passed on to the answerer
+    messages: list[JSON] | None = None  # earlier messages, which come before the prompt
+    system: str | None = None  # the system prompt
+    max_tokens: int = MAX_TOKENS  # of the answer
+    grounded: bool = False  # the answer may state only what was checked
+    underspecified: bool = False  # the prompt lacks something that the answerer should look for
+    options: dict[str, JSON] | None = None  # settings of the model, passed on to the answerer
     name: str = ""  # of a call, tool, signal, state key or child program
     args: JSON = None  # of a call, tool, state operation or child program
-    rerun: Rerun = Rerun.SAFE
+    rerun: Rerun = Rerun.SAFE  # of a call or tool
     to: str | None = None  # addressee
-    schema: dict[str, JSON] | None = None
-    expires_at: float | None = None
-    default: JSON | msgspec.UnsetType = msgspec.UNSET
+    schema: dict[str, JSON] | None = None  # of the answer; None: text
+    expires_at: float | None = None  # seconds since 1970
+    default: JSON | msgspec.UnsetType = msgspec.UNSET  # the answer after expiry
 
     @property
     def id(self) -> QueryId:
+        """Its id in the session, as `q-7`."""
         return QueryId(f"q-{self.q}")
 
 
@@ -266,7 +267,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     model: str = ""
-    # if several models were asked: the usage of each, instead of the counts above
+    #: if several models were asked: the usage of each, instead of the counts above
     parts: list[Usage] = []
 
 
@@ -283,6 +284,7 @@ class QueryAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def id(self) -> QueryId:
+        """The id of the query, as `q-7`."""
         return QueryId(f"q-{self.q}")
 
 

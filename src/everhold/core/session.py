@@ -50,6 +50,8 @@ def format_session_name(session_id: str, key: str | None) -> str:
 
 
 class SessionState(StrEnum):
+    """The state of a session."""
+
     RUNNING = "running"
     PAUSED = "paused"
     COMPLETED = "completed"

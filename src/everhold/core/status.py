@@ -69,62 +69,77 @@ class OpenQuery(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def id(self) -> QueryId:
+        """The id of the query in its session, as `q-7`."""
         return self.query.id
 
     @property
     def key(self) -> str:
+        """The position of the query in its program."""
         return self.query.key
 
     @property
     def kind(self) -> Kind:
+        """The kind of query: who may answer it, and with what."""
         return self.query.kind
 
     @property
     def prompt(self) -> str:
+        """The text of the question."""
         return self.query.prompt
 
     @property
     def messages(self) -> list[JSON] | None:
+        """The messages before the prompt."""
         return self.query.messages
 
     @property
     def system(self) -> str | None:
+        """The system prompt."""
         return self.query.system
 
     @property
     def max_tokens(self) -> int:
+        """The most tokens of the answer."""
         return self.query.max_tokens
 
     @property
     def grounded(self) -> bool:
+        """Whether the answer may state only what was checked."""
         return self.query.grounded
 
     @property
     def underspecified(self) -> bool:
+        """Whether the prompt lacks something that the answerer should look for."""
         return self.query.underspecified
 
     @property
     def options(self) -> dict[str, JSON] | None:
+        """The settings of the model and other options."""
         return self.query.options
 
     @property
     def name(self) -> str:
+        """The name of the call, tool, signal, state key or child program."""
         return self.query.name
 
     @property
     def args(self) -> JSON:
+        """The arguments of the call, tool, state operation or child program."""
         return self.query.args
 
     @property
     def schema(self) -> dict[str, JSON] | None:
+        """The JSON Schema of the answer; None for text."""
         return self.query.schema
 
     @property
     def to(self) -> str | None:
+        """The addressee of the question."""
         return self.query.to
 
     @property
     def expires_at(self) -> float | None:
+        """The time at which it expires, in seconds since 1970."""
         return self.query.expires_at
 
     @property
@@ -165,8 +180,8 @@ Outcome = Returned | Raised | Stopped
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The answer is recorded, and there is no new query. With none remaining, the session can
-    resume.
+    """The answer is recorded, and the program asked nothing new. `remaining` questions are still
+    open; without any, the session can resume.
     """
 
     session_id: str
@@ -174,6 +189,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
+        """ "paused" while questions remain, else "running"."""
         return "paused" if self.remaining else "running"
 
 
@@ -186,6 +202,7 @@ class Running(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
+        """ "running"."""
         return "running"
 
 
@@ -205,6 +222,7 @@ class Paused(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
+        """ "paused"."""
         return "paused"
 
     @property
@@ -223,6 +241,7 @@ class Finished(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
+        """ "completed", "failed" or "cancelled"."""
         if isinstance(self.outcome, Returned):
             return "completed"
         return "failed" if isinstance(self.outcome, Raised) else "cancelled"

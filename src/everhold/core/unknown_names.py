@@ -7,9 +7,12 @@ recorded or sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from everhold.errors import BadArguments
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def find_close_name(name: str, known: Iterable[str]) -> str | None:
@@ -30,7 +33,11 @@ def list_keyword_names(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def refuse_unknown_names(
-    where: str, given: Iterable[str], known: Iterable[str], otherwise: str = ""
+    where: str,
+    given: Iterable[str],
+    known: Iterable[str],
+    otherwise: str = "",
+    what: str = "option",
 ) -> None:
     """Raise `BadArguments` if a given name is not known; `otherwise` follows a name that is like no
     known one.
@@ -38,11 +45,30 @@ def refuse_unknown_names(
     names = list(known)
     unknown = [name for name in given if name not in names]
     if unknown:
-        words = (_describe(name, names, otherwise) for name in unknown)
+        words = (f"there is no {what} {_describe(name, names, otherwise)}" for name in unknown)
         raise BadArguments(where, "; ".join(words))
+
+
+def checks_keywords(where: str) -> Callable[[F], F]:
+    """Let a function refuse unknown keywords with `BadArguments`: Python names the one that was
+    probably meant only from 3.13 on.
+    """
+
+    def decorate(function: F) -> F:
+        known = frozenset(list_keyword_names(function))
+
+        @wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            if not known.issuperset(kwargs):
+                refuse_unknown_names(where, kwargs, sorted(known))
+            return function(*args, **kwargs)
+
+        return checked  # type: ignore[return-value]
+
+    return decorate
 
 
 def _describe(name: str, known: list[str], otherwise: str) -> str:
     close = find_close_name(name, known)
     hint = f"did you mean {close!r}?" if close else otherwise
-    return f"there is no option {name!r}" + (f" ({hint})" if hint else "")
+    return repr(name) + (f" ({hint})" if hint else "")

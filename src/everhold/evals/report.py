@@ -42,6 +42,7 @@ class EvalUsage(msgspec.Struct, frozen=True):
     elapsed_ms: int = 0
 
     def plus(self, other: EvalUsage) -> EvalUsage:
+        """The sum of two usages."""
         pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
         return EvalUsage(*(one + more for one, more in pairs))
 

@@ -26,6 +26,7 @@ from weakref import WeakKeyDictionary
 from everhold.core.codec import dumps
 from everhold.core.query import MODEL_KINDS, Query, refuse_other_kinds
 from everhold.core.schema import PositiveInt, PositiveSeconds, describe_misfit
+from everhold.core.unknown_names import checks_keywords
 from everhold.errors import AnswerFailed, BadSetting
 from everhold.models.process import OutputTooLarge, run_command, split_command
 from everhold.models.test_guard import refuse_in_tests
@@ -41,6 +42,7 @@ class CommandModel(Answerer):
 
     kinds = MODEL_KINDS
 
+    @checks_keywords("CommandModel")
     def __init__(
         self, command: str | Sequence[str], *, at_once: int = 4, timeout: float | None = 600.0
     ) -> None:

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from everhold.core.codec import JSON, loads
 from everhold.core.query import MODEL_KINDS, SCRIPTED_KINDS, Query, refuse_other_kinds
+from everhold.core.unknown_names import checks_keywords
 from everhold.errors import AnswerFailed, BadSetting, BadValue
 from everhold.ports.answerer import Answerer
 
@@ -36,6 +37,7 @@ _SHOWN: Final = 200  # characters of a prompt in an error message
 class ScriptModel(Answerer):
     """Gives prepared answers: a list in order, a dict of patterns, or a function of the query."""
 
+    @checks_keywords("ScriptModel")
     def __init__(self, answers: ScriptAnswers, *, people: bool = False) -> None:
         self.kinds = SCRIPTED_KINDS if people else MODEL_KINDS
         self.asked: list[Query] = []

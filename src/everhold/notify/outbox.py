@@ -108,6 +108,7 @@ class OutboxEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def q(self) -> int:
+        """The number of the query."""
         return int(self.query_id.removeprefix("q-"))
 
     @property

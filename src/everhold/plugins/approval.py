@@ -32,6 +32,7 @@ class Approval(Plugin):
         return self._confirm if self._concerns(call.name) else None
 
     def __call__(self, wanted: Wanted) -> Verdict:
+        """The decision about one call: `Confirm` for a tool that matches, else `Allow`."""
         return self._confirm if self._concerns(wanted.tool) else Allow()
 
     def _concerns(self, name: str) -> bool:

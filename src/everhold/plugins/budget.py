@@ -38,6 +38,7 @@ class Price(msgspec.Struct, frozen=True):
     cache_write: float | None = None
 
     def of(self, cost: TokenCounts) -> float:
+        """The price of these tokens."""
         read = self.input if self.cache_read is None else self.cache_read
         written = self.input if self.cache_write is None else self.cache_write
         paid = cost.input * self.input + cost.output * self.output

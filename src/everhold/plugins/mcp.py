@@ -29,6 +29,7 @@ from everhold.core.codec import JSON
 from everhold.core.message import Text
 from everhold.core.schema import PositiveSeconds, describe_misfit
 from everhold.core.tool import Window
+from everhold.core.unknown_names import checks_keywords
 from everhold.errors import AnswerFailed, BadArguments, MissingExtra, ToolServerFailed
 from everhold.plugins.sanitize import (
     ANY_OBJECT_SCHEMA,
@@ -103,6 +104,7 @@ _SHOWN: Final = Window()
 class McpServer:
     """A server that offers tools, given by command or URL."""
 
+    @checks_keywords("McpServer")
     def __init__(
         self,
         name: str,
@@ -162,6 +164,7 @@ class McpServer:
         return list(found.values())
 
     def tool(self, offer: OfferedTool) -> Tool:
+        """The tool of an offer."""
         return McpTool(self, offer)
 
     async def call(self, offer: OfferedTool, given: dict[str, JSON]) -> Any:

@@ -143,7 +143,10 @@ class Child(Protocol[T_co]):
     """
 
     @property
-    def session_id(self) -> str: ...
+    def session_id(self) -> str:
+        """The id of the child session."""
+        ...
+
     def __await__(self) -> Generator[Any, Any, T_co]: ...
 
 
@@ -153,7 +156,10 @@ class Process(Protocol):
     """
 
     @property
-    def session_id(self) -> str: ...
+    def session_id(self) -> str:
+        """The id of the child session."""
+        ...
+
     async def wait(self, timeout: float | None = None) -> dict[str, Any]:
         """Wait for its end: `state`, and `value` or `error`. Raises `Expired` after `timeout`
         seconds.
@@ -178,27 +184,57 @@ class State(Protocol):
     committed with the step.
     """
 
-    def __call__(self, namespace: str) -> State: ...
-    async def get(self, key: str, default: JSON = None) -> JSON: ...
-    async def set(self, key: str, value: JSON) -> None: ...
-    async def delete(self, key: str) -> bool: ...
-    async def has(self, key: str) -> bool: ...
-    async def keys(self) -> list[str]: ...
-    async def set_nx(self, key: str, value: JSON) -> bool: ...
-    async def incr(self, key: str, delta: float = 1, default: float = 0) -> float: ...
-    async def update(
-        self, key: str, change: Callable[[Any], JSON], default: JSON = None
-    ) -> JSON: ...
+    def __call__(self, namespace: str) -> State:
+        """The values of another namespace."""
+        ...
+
+    async def get(self, key: str, default: JSON = None) -> JSON:
+        """The value of a key, or `default`."""
+        ...
+
+    async def set(self, key: str, value: JSON) -> None:
+        """Set a value."""
+        ...
+
+    async def delete(self, key: str) -> bool:
+        """Delete a key; False if there is none."""
+        ...
+
+    async def has(self, key: str) -> bool:
+        """Whether there is a value, also None."""
+        ...
+
+    async def keys(self) -> list[str]:
+        """The keys of the namespace, in order."""
+        ...
+
+    async def set_nx(self, key: str, value: JSON) -> bool:
+        """Set a value if the key has none; False if it has one."""
+        ...
+
+    async def incr(self, key: str, delta: float = 1, default: float = 0) -> float:
+        """Add to a number, which begins at `default`; returns the sum."""
+        ...
+
+    async def update(self, key: str, change: Callable[[Any], JSON], default: JSON = None) -> JSON:
+        """Replace a value by `change(value)`, atomically, and return the new one."""
+        ...
 
 
 class Context(Protocol):
     """The interface of a program to everything outside itself."""
 
     @property
-    def session_id(self) -> str: ...
+    def session_id(self) -> str:
+        """The id of this session."""
+        ...
 
     @property
-    def state(self) -> State: ...
+    def state(self) -> State:
+        """Durable values of the namespace "default", shared between sessions. `ctx.state("shop")`
+        is another namespace.
+        """
+        ...
 
     @overload
     async def llm(
@@ -513,14 +549,44 @@ class Context(Protocol):
         """Send a message to the parent session at once; False if there is none."""
         ...
 
-    def now(self) -> datetime.datetime: ...
-    def random(self) -> float: ...
-    def rng(self) -> Random: ...
-    def uuid(self) -> uuid.UUID: ...
-    def log(self, message: str, level: str = "info") -> None: ...
-    def progress(self, step: int, total: int = 0, message: str | None = None) -> None: ...
-    def record(self, name: str, value: JSON) -> None: ...
-    def budget_remaining(self) -> dict[str, int | None] | None: ...
+    def now(self) -> datetime.datetime:
+        """The time of the current step, in UTC; the same on replay."""
+        ...
+
+    def random(self) -> float:
+        """A random number from 0 to 1; the same on replay."""
+        ...
+
+    def rng(self) -> Random:
+        """A random generator with a seed of its own; it draws the same numbers on replay."""
+        ...
+
+    def uuid(self) -> uuid.UUID:
+        """A random UUID; the same on replay."""
+        ...
+
+    def log(self, message: str, level: str = "info") -> None:
+        """Write a line into the log of the session, with a level: "debug", "info", "warn" or
+        "error". Nothing is written on replay.
+        """
+        ...
+
+    def progress(self, step: int, total: int = 0, message: str | None = None) -> None:
+        """Report how far the program is: `step` of `total`, and a message. A `total` of 0 means
+        unknown. Listings and `everhold watch` show the last report.
+        """
+        ...
+
+    def record(self, name: str, value: JSON) -> None:
+        """Store a value under a name in the session, for exports and reports."""
+        ...
+
+    def budget_remaining(self) -> dict[str, int | None] | None:
+        """What is left of each limit of the session's budget, None where there is no limit; None
+        without a budget.
+        """
+        ...
+
     def version(self, name: str, number: int) -> int:
         """Mark an intended change: sessions that passed this point before it get 1, later ones
         `number`.

@@ -45,6 +45,7 @@ from everhold.core.query import QueryAnswer
 from everhold.core.schema import decode_value_as, encode_value_as
 from everhold.core.session import Birth
 from everhold.core.status import Status
+from everhold.core.unknown_names import checks_keywords, refuse_unknown_names
 from everhold.errors import (
     AnswerRefused,
     BadArguments,
@@ -143,6 +144,9 @@ class Program(Generic[P, R]):
         register_program(self)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """Make a call: the program with these arguments. Nothing runs yet. Raises `BadArguments`
+        for arguments that do not fit.
+        """
         return Call(self, self.bind(args, kwargs))
 
     def __repr__(self) -> str:
@@ -202,6 +206,7 @@ class Program(Generic[P, R]):
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
+            self._refuse_unknown_arguments(kwargs)
             raise BadArguments(self.name, str(error)) from None
         plain: dict[str, JSON] = {}
         for name, value in bound.arguments.items():
@@ -220,6 +225,15 @@ class Program(Generic[P, R]):
         self.arguments(plain)
         return plain
 
+    def _refuse_unknown_arguments(self, given: Mapping[str, Any]) -> None:
+        """Raise `BadArguments` for a name that is not a parameter, with the one that was probably
+        meant: Python complains of the missing one first.
+        """
+        parameters = self.signature.parameters
+        if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+            otherwise = f"its arguments: {', '.join(parameters)}" if parameters else "it takes none"
+            refuse_unknown_names(self.name, given, parameters, otherwise, "argument")
+
     def _plain(self, name: str, value: object, type_: Any) -> JSON:
         try:
             return encode_value_as(value, type_, name)
@@ -233,6 +247,7 @@ class Program(Generic[P, R]):
         try:
             self.signature.bind(**args)
         except TypeError as error:
+            self._refuse_unknown_arguments(args)
             raise BadArguments(self.name, str(error)) from None
         typed = {}
         parameters = self.signature.parameters
@@ -332,6 +347,7 @@ def program(body: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Program
 def program(
     *, name: str | None = None, version: int = 1, strict: bool = False
 ) -> Callable[[Callable[Concatenate[Context, P], Awaitable[R]]], Program[P, R]]: ...
+@checks_keywords("program")
 def program(
     body: Any = None, /, *, name: str | None = None, version: int = 1, strict: bool = False
 ) -> Any:

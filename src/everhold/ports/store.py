@@ -223,6 +223,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
 
     @property
     def expired(self) -> bool:
+        """Whether it has not reported for longer than its leases last."""
         return self.age >= self.ttl
 
 
@@ -349,8 +350,13 @@ class Store(Protocol):
         """Use this clock for leases and workers; None: the store's own."""
         ...
 
-    async def open(self) -> None: ...
-    async def close(self) -> None: ...
+    async def open(self) -> None:
+        """Open the store; called once, before every other verb."""
+        ...
+
+    async def close(self) -> None:
+        """Close the store."""
+        ...
 
     async def commit(self, change: Change, fence: int) -> None:
         """Commit one change.
@@ -467,7 +473,9 @@ class Store(Protocol):
         """Release all leases of a worker."""
         ...
 
-    async def duty(self, kind: str, id: str) -> Duty | None: ...
+    async def duty(self, kind: str, id: str) -> Duty | None:
+        """One duty, or None."""
+        ...
 
     async def duties(
         self,

@@ -121,6 +121,7 @@ class StreamListener:
         return self._heard.popleft() if self._heard else None
 
     def hear(self, query_id: str, delta: Delta) -> None:
+        """Add a delta; `publish_delta` calls it. Of too many, the oldest is dropped."""
         if self._call and delta.call != self._call:
             return
         if len(self._heard) >= self._limit:

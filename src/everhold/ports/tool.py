@@ -56,7 +56,7 @@ from everhold.core.schema import (
     schema_of,
 )
 from everhold.core.tool import Wanted, Window
-from everhold.core.unknown_names import list_keyword_names
+from everhold.core.unknown_names import checks_keywords, list_keyword_names
 from everhold.errors import BadArguments, EverholdError, ForeignCall
 from everhold.ports.answerer import check_on_unavailable
 from everhold.ports.attachment import Attachment, keep_attachment, load_attachment
@@ -171,6 +171,7 @@ class ToolContext:
 
     @property
     def session_id(self) -> str:
+        """The id of the session."""
         return self._wanted.session_id
 
     @property
@@ -440,11 +441,35 @@ def tool(
     output: Window | None = ...,
     pinned: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
-def tool(function: Any = None, /, **options: Any) -> Any:
+@checks_keywords("tool")
+def tool(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    read_only: bool = False,
+    rerun: str | None = None,
+    timeout: float | None = None,
+    retries: int = 0,
+    concurrency: int | None = None,
+    output: Window | None = WINDOW,
+    pinned: bool = False,
+) -> Any:
     """Make a tool of a typed function. With `read_only=True` it may run again."""
-    if function is None:
-        return lambda given: Tool(given, **options)
-    return Tool(function, **options)
+    made = functools.partial(
+        Tool,
+        name=name,
+        description=description,
+        read_only=read_only,
+        rerun=rerun,
+        timeout=timeout,
+        retries=retries,
+        concurrency=concurrency,
+        output=output,
+        pinned=pinned,
+    )
+    return made if function is None else made(function)
 
 
 def collect_tools(given: Sequence[Any]) -> tuple[Tool, ...]:
@@ -508,7 +533,9 @@ class ToolSource(Protocol):
     """A source of tools."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the source."""
+        ...
 
     async def offered(self) -> list[OfferedTool]:
         """The tools that it offers now; raises `ToolServerFailed`."""

@@ -183,6 +183,9 @@ class SessionActionRunner:
         self._only = frozenset(programs)
 
     def able(self, action: Action) -> bool:
+        """Whether this process can run an action: it has the program, and may start it. A program
+        that is missing is searched for again after a while.
+        """
         if isinstance(action, Feed):
             return True
         if self._only and find_same_program(action.program, self._only) is None:
@@ -202,6 +205,9 @@ class SessionActionRunner:
     async def do(
         self, action: Action, key: str, happened: JSON, labels: Mapping[str, str]
     ) -> ActionResult:
+        """Run an action once per `key`: start a session, or send to one. `happened` is what fired
+        it.
+        """
         if isinstance(action, Feed):
             engine = self._engine
             session_id = await resolve_session_id(engine.store, action.session)

@@ -438,11 +438,13 @@ class SessionStore:
         self._lock = threading.Lock()
 
     def create(self) -> UUID:
+        """Add an empty session; returns its id."""
         return self.create_with_config("", 0)
 
     def create_with_config(
         self, model: str, max_turns: int, system_message: str | None = None
     ) -> UUID:
+        """Add an empty session with these settings; returns its id."""
         return self.adopt(
             EnvelopeSession(model=model, max_turns=max_turns, system_message=system_message)
         )
@@ -454,16 +456,19 @@ class SessionStore:
         return session.id
 
     def append(self, id: UUID, message: Message) -> None:
+        """Add a message to a session."""
         with self._lock:
             session = self._session(id)
             said = (*session.messages, message)
             self._sessions[session.id] = msgspec.structs.replace(session, messages=said)
 
     def session(self, id: UUID) -> EnvelopeSession:
+        """A session; raises `SessionNotFound`."""
         with self._lock:
             return self._session(id)
 
     def messages(self, id: UUID) -> list[Message]:
+        """The messages of a session; raises `SessionNotFound`."""
         return list(self.session(id).messages)
 
     async def save(self, adapter: EnvelopeAdapter, id: UUID) -> None:

@@ -16,6 +16,7 @@ class ManualClock:
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
 
     def now(self) -> float:
+        """The time, in seconds since 1970."""
         return self._now
 
     async def sleep(self, seconds: float) -> None:

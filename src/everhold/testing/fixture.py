@@ -169,24 +169,29 @@ class Kit:
         return self._last
 
     def answer(self, value: Any, to: str | None = None) -> Session:
+        """Answer an open question of the last session; see `Session.answer`."""
         return self.last.answer(value, to)
 
     def approve(self, to: str | None = None) -> Session:
+        """Approve an open approval of the last session."""
         return self.last.approve(to)
 
     def decline(self, to: str | None = None) -> Session:
+        """Decline an open approval of the last session."""
         return self.last.decline(to)
 
     def signal(self, name: str, value: Any = None) -> Session:
+        """Send a signal to the last session."""
         return self.last.signal(name, value)
 
     @property
     def open(self) -> Sequence[OpenQuery]:
-        """Its open questions."""
+        """The open questions of the last session."""
         return self.last.queries
 
     @property
     def status(self) -> Status:
+        """The status of the last session."""
         return self.last.status
 
     # ---- looking
@@ -335,19 +340,23 @@ class Session:
         return self._after(self._kit.runtime.signal(self.session_id, name, value))
 
     def cancel(self, reason: str = "") -> Session:
+        """Cancel it."""
         return self._after(self._kit.runtime.cancel(self.session_id, reason))
 
     def retry(self) -> Session:
+        """Resume it from its last answer, after a failure."""
         return self._after(self._kit.runtime.retry(self.session_id))
 
     # ---- looking at it
 
     @property
     def status(self) -> Status:
+        """Its status."""
         return self._kit.runtime.status(self.session_id)
 
     @property
     def state(self) -> str:
+        """ "running", "paused", "completed", "failed" or "cancelled"."""
         return self.status.state
 
     @property
@@ -413,6 +422,7 @@ class Session:
             )
 
     def assert_not_asked(self, pattern: str) -> None:
+        """Assert that none of its questions matches."""
         __tracebackhide__ = True
         if found := self._matching(pattern):
             raise AssertionError(f"it asked {pattern!r}: {describe_query(found[0])}")
@@ -425,6 +435,7 @@ class Session:
             raise AssertionError(f"it does not wait for {pattern!r}: {self.waits_for}")
 
     def assert_returned(self, value: Any) -> None:
+        """Assert that it has ended with this value."""
         __tracebackhide__ = True
         status = self.status
         if (

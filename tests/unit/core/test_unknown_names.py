@@ -1,8 +1,11 @@
 """Names that do not exist are refused, with the one that was probably meant."""
 
+import inspect
+
 import pytest
 
 from everhold.core.unknown_names import (
+    checks_keywords,
     find_close_name,
     list_keyword_names,
     refuse_unknown_names,
@@ -50,3 +53,18 @@ def test_the_keywords_of_a_function() -> None:
         return fourth
 
     assert list_keyword_names(function) == ("second", "third")
+
+
+def test_a_function_that_checks_its_keywords() -> None:
+    """It keeps its name and signature, and everything else passes through."""
+
+    @checks_keywords("Agent")
+    def make(first: int, *, second: int = 2) -> tuple[int, int]:
+        return first, second
+
+    assert (make(1), make(1, second=3), make(first=4)) == ((1, 2), (1, 3), (4, 2))
+    assert make.__name__ == "make"
+    assert list(inspect.signature(make).parameters) == ["first", "second"]
+    with pytest.raises(BadArguments) as caught:
+        make(1, secnd=3)
+    assert caught.value.reason == "there is no option 'secnd' (did you mean 'second'?)"

@@ -34,6 +34,8 @@ Steps = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ThoughtChain:
+    """The result of `cot`."""
+
     answer: str
     steps: list[str]
 

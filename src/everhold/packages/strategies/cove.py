@@ -38,12 +38,16 @@ Checks = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class FactCheck:
+    """A question about the draft, and what was found."""
+
     question: str
     finding: str
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedAnswer:
+    """The result of `cove`."""
+
     answer: str
     draft: str
     checks: list[FactCheck]

@@ -92,10 +92,12 @@ class Strategy(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
+        """The name of the program."""
         return self.program.name
 
     @property
     def parameters(self) -> tuple[StrategyParameter, ...]:
+        """The parameters of the program."""
         return tuple(self._parameter(named) for named in self.program.signature.parameters.values())
 
     def estimate(self, args: Mapping[str, JSON] | None = None) -> Estimate:

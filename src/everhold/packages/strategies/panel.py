@@ -50,6 +50,8 @@ Debates = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Position:
+    """The last position of one role."""
+
     role: str
     answer: str
     reasons: str
@@ -57,6 +59,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
+    """The result of `panel`."""
+
     answer: str
     agreed: bool  # whether all roles ended with the same answer
     positions: list[Position]

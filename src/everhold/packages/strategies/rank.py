@@ -44,12 +44,16 @@ Number = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class RankedCandidate:
+    """A candidate and its pairs."""
+
     answer: str
     wins: int  # pairs won
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
+    """One comparison of two candidates."""
+
     winner: str
     loser: str
     by: str  # "both orders", "one order" (the other could not be read) or "dice"
@@ -57,6 +61,8 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
+    """The result of `rank`."""
+
     answer: str
     ranking: list[RankedCandidate]
     matches: list[Match]

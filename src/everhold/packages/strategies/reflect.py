@@ -32,6 +32,8 @@ Revisions = Annotated[int, Meta(ge=1, le=10, description="How often the draft ma
 
 @dataclass(frozen=True, slots=True)
 class Reflection:
+    """The result of `reflect`."""
+
     answer: str
     settled: bool  # whether the critic accepted the last draft
     drafts: list[str]

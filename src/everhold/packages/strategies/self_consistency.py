@@ -30,12 +30,16 @@ Samples = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class AnswerCount:
+    """An answer, and how many attempts gave it."""
+
     answer: str
     votes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
+    """The result of `self_consistency`."""
+
     answer: str
     confidence: float  # the share of attempts with this answer
     tally: list[AnswerCount]

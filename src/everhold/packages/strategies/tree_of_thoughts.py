@@ -43,6 +43,8 @@ Beam = Annotated[int, Meta(ge=1, le=10, description="How many paths are kept aft
 
 @dataclass(frozen=True, slots=True)
 class Thought:
+    """A path of steps, and its score."""
+
     steps: list[str]
     score: float
     kept: bool
@@ -50,6 +52,8 @@ class Thought:
 
 @dataclass(frozen=True, slots=True)
 class ThoughtTree:
+    """The result of `tree_of_thoughts`."""
+
     answer: str
     steps: list[str]  # the chosen path
     score: float

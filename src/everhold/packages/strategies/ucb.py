@@ -71,6 +71,8 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
+    """One attempt with an approach."""
+
     answer: str
     approach: str
     mark: float  # between 0 and 1
@@ -78,6 +80,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class TriedArm:
+    """An approach, and how it did."""
+
     approach: str
     attempts: int
     mean: float
@@ -85,6 +89,8 @@ class TriedArm:
 
 @dataclass(frozen=True, slots=True)
 class BanditResult:
+    """The result of `ucb`."""
+
     answer: str
     approach: str
     mark: float

@@ -109,6 +109,9 @@ class Lua:
     async def run(
         self, request: CodeRequest, granted: Sequence[Sequence[CodeToolResult]], scope: str
     ) -> CodeRunResult:
+        """Run the program of a request in a worker process, up to its next tool calls or its end.
+        Raises `CodeExecutionUnavailable` for another language, and without the extra `lua`.
+        """
         if request.language != self.language or find_spec("lupa") is None:
             raise CodeExecutionUnavailable(
                 request.language, [self.language] if find_spec("lupa") else []

@@ -120,6 +120,7 @@ class LuaProgram(Program[..., Any]):
 
     @property
     def body(self) -> Any:  # type: ignore[override]
+        """Raises `NotAProgram`: a Lua program has no function to run in this process."""
         raise NotAProgram(self.ref, "a Lua program needs a session of its own; use ctx.spawn(call)")
 
     @property

@@ -31,7 +31,7 @@ from everhold.core.progress import LOGGED, LogEntry, Progress
 from everhold.core.query import MAX_TOKENS, METERED, ON_UNAVAILABLE, Kind, Query, Rerun, Usage
 from everhold.core.schema import describe_misfit, encode_value_as, schema_of
 from everhold.core.turn import SettledTurn
-from everhold.core.unknown_names import list_keyword_names
+from everhold.core.unknown_names import checks_keywords, list_keyword_names
 from everhold.errors import AfterCancel, BadArguments, BadValue, CannotRestart, ForeignCall
 from everhold.ports.answerer import check_on_unavailable
 from everhold.ports.program import Call, Program
@@ -277,6 +277,7 @@ class PythonContext:
                 future.cancel()
             raise
 
+    @checks_keywords("ctx.approval")
     async def approval(
         self,
         prompt: str,
@@ -295,6 +296,7 @@ class PythonContext:
         )
         return bool(await self._execution.ask(query, bool))
 
+    @checks_keywords("ctx.input")
     async def input(
         self,
         prompt: str,
@@ -315,6 +317,7 @@ class PythonContext:
         )
         return await self._execution.ask(query, returns)
 
+    @checks_keywords("ctx.receive")
     async def receive(
         self, name: str, *, returns: Any = None, timeout: float | None = None, default: Any = _NONE
     ) -> Any:

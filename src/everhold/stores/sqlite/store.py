@@ -162,6 +162,7 @@ class SQLiteStore:
         self.time = now
 
     def now(self) -> float:
+        """The time of the store: its clock, else that of the machine."""
         return time.time() if self.time is None else self.time()
 
     async def open(self) -> None:

@@ -202,6 +202,7 @@ class Fleet:
         return place
 
     async def movers(self, **options: Any) -> list[FleetRuntime]:
+        """Start as many movers as the fleet has."""
         return [await self.mover(**options) for _ in range(self.size)]
 
     async def front(self, *, programs: bool = False, **options: Any) -> FleetRuntime:
@@ -246,6 +247,7 @@ class Fleet:
         return birth.id
 
     async def status(self, session_id: str) -> Status:
+        """The status of a session, as a process that moves nothing sees it."""
         return await (await self.front()).status(session_id)
 
     async def finish(self, session_id: str, *, tick: float = 0.0) -> Finished:
