@@ -39,26 +39,10 @@ from typing import Any, Final
 
 import msgspec
 
+from tools.api import PUBLIC
+
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path("tests/data/coverage.toml")
-#: The public paths: docs/stability.md.
-PUBLIC: Final = (
-    "everhold",
-    "everhold.agents",
-    "everhold.hooks",
-    "everhold.plugins",
-    "everhold.stores",
-    "everhold.models",
-    "everhold.schedules",
-    "everhold.evals",
-    "everhold.notify",
-    "everhold.strategies",
-    "everhold.packages",
-    "everhold.errors",
-    "everhold.agui",
-    "everhold.testing",
-    "everhold.testing.conformance",
-)
 #: What looks like a module in a text and is none: files.
 FILES: Final = ("everhold.db", "everhold.toml")
 KINDS: Final = ("function", "type", "field", "constant", "error", "hook", "newer")

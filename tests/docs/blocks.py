@@ -6,6 +6,7 @@
     toml, json are parsed; a first line `# name` writes the file
     sql        is run against the database of the page
     text, mermaid  are for reading
+    py         signatures and fragments, for reading; only in the generated pages of docs/reference/api
 
 Each page has a folder and a home of its own, a `claude` command that answers in a moment, and no
 network. What changes from run to run (ids, times, process numbers) is compared as such.
@@ -35,7 +36,7 @@ from termios import TIOCSWINSZ
 
 from tests.warm import start
 
-LANGUAGES = {"python", "console", "lua", "toml", "json", "sql", "text", "mermaid"}
+LANGUAGES = {"python", "console", "lua", "toml", "json", "sql", "text", "mermaid", "py"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"(?:#|--)\s*([\w./-]+\.\w+)\s*$")
 PROMPT = re.compile(r"^(> ?|… ?|yes or no> ?|\(Pdb\) ?|.*\[y/N\]: ?)(.*)$")

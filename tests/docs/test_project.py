@@ -469,6 +469,29 @@ def test_all_pages_say_how_long_the_tutorial_takes_in_the_same_minutes() -> None
     assert readme[1] == tutorial[1]
 
 
+def anchors(page: Path) -> set[str]:
+    """Where a link into a page can lead: its headings, as GitHub makes anchors of them, and ids."""
+    text = page.read_text()
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    slugs = {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in plain}
+    return slugs | set(re.findall(r'<a id="([^"]+)">', text))
+
+
+def test_links_into_a_page_lead_to_a_heading() -> None:
+    known: dict[Path, set[str]] = {}
+    broken = []
+    for page in pages():
+        text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for file, anchor in re.findall(r"\]\((?!https?:|mailto:)([^)\s#]*)#([^)\s]+)\)", text):
+            target = (page.parent / file).resolve() if file else page
+            if target.suffix == ".md" and anchor not in known.setdefault(target, anchors(target)):
+                broken.append((page.name, f"{file}#{anchor}"))
+    assert sum(map(len, known.values())) > 500
+    assert broken == []
+
+
 def test_no_page_installs_everhold_from_an_index_that_does_not_have_it() -> None:
     """Until the first release. `install.md` says how to add an extra to an installed everhold."""
     assert "not yet released" in (ROOT / "CHANGELOG.md").read_text(), "then change these pages"
