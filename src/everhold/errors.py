@@ -486,15 +486,13 @@ class NotAProgram(UsageError):
 
 
 class DuplicateProgram(UsageError):
-    """Two functions of one module are programs of the same name and version."""
+    """Two programs or agents of one module have the same name and version."""
 
     code = "duplicate_program"
-    hint = "Rename one of them, or give the newer one another version: @everhold.program(version=2)"
+    hint = "Rename one of them, or give the newer one another version, such as version=2."
 
-    def __init__(self, name: str, place: str, line: int, other_line: int) -> None:
-        super().__init__(
-            f"{place} defines two programs {name!r}, in line {line} and in line {other_line}"
-        )
+    def __init__(self, name: str, place: str, one: str, other: str) -> None:
+        super().__init__(f"{place} defines two programs {name!r}: {one} and {other}")
         self.name = name
         self.place = place
 

@@ -99,7 +99,6 @@ from everhold.errors import (
     EverholdError,
     Failed,
     KeyConflict,
-    LocalProgram,
     NotAProgram,
     Waiting,
     name_session,
@@ -116,7 +115,7 @@ from everhold.packages.program_hosts import ProgramHosts
 from everhold.packages.settings import Settings, prepare_data_folder, read_lua_options, settings
 from everhold.ports.answerer import WAIT, check_on_unavailable
 from everhold.ports.attachment import Attachment
-from everhold.ports.program import LOCAL, Call, Clock, read_program_variables
+from everhold.ports.program import Call, Clock, read_program_variables, refuse_local_program
 from everhold.ports.program_identity import list_filter_programs
 from everhold.ports.store import FROM_OPEN, InboxPlace, SessionFilter, Store
 from everhold.ports.tool_services import (
@@ -504,13 +503,9 @@ class Runtime:
             check_agent_models(resolved.program, self.engine.policy.check_model)
         if unchecked:
             birth = msgspec.structs.replace(birth, digest="", python="")
-        elif (
-            LOCAL in birth.program
-            and self.store.durability != "none"
-            and not isinstance(resolved.program, Agent)  # its conversations are opened with it
-        ):
-            raise LocalProgram(birth.program)
         else:
+            if not isinstance(resolved.program, Agent):  # its conversations are opened with it
+                refuse_local_program(birth.program, self.store.durability)
             self.programs.add(resolved.program)
         if key is not None:
             found = await self.engine.again(key, birth, renew=again)

@@ -238,10 +238,58 @@ def test_two_programs_of_one_name_are_refused(tmp_path, more, name):
     """Where the second is decorated, with both lines; nothing of the file stays."""
     path = tmp_path / "double.py"
     path.write_text(DOUBLE.format(more=more, name=name))
-    with pytest.raises(DuplicateProgram, match="in line 4 and in line 7"):
+    with pytest.raises(DuplicateProgram, match="line 4 and line 7"):
         find_program(f"{path}:one")
     path.write_text(DOUBLE.format(more="(version=2)", name="one"))
     assert find_program(f"{path}:one").version == 2
+
+
+AGENTS = """
+import everhold
+
+{first} = everhold.Agent(instructions="One.", {named})
+desk = everhold.Agent(instructions="Two.", {more})
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "named", "more"),
+    [("one", "name='desk'", "name='desk'"), ("one", "name='desk'", ""), ("desk", "", "name='one'")],
+)
+async def test_two_agents_of_one_name_are_refused(tmp_path, monkeypatch, first, named, more):
+    """Where the module is loaded, and where one of them is started by a process that imported it.
+    Two names, or an agent that replaces one, are no conflict.
+    """
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"agents_{abs(hash(tmp_path)) % 10**8}"
+    path = tmp_path / f"{name}.py"
+    path.write_text(AGENTS.format(first=first, named=named, more=more))
+    if first == "desk":
+        assert find_program(f"{path}:one").instructions == "Two."
+        return
+    for ref in (f"{path}:desk", f"{name}:desk"):
+        with pytest.raises(DuplicateProgram, match="two programs 'desk': one and desk"):
+            find_program(ref)
+        assert name not in sys.modules
+    module = importlib.import_module(name)
+    async with Runtime(MemoryStore()) as runtime:
+        for agent in (module.one, module.desk):
+            with pytest.raises(DuplicateProgram):
+                await runtime.session(agent, "ana")
+        assert await runtime.sessions() == []
+    path.write_text(AGENTS.format(first="one", named="name='desk'", more="name='desk', version=2"))
+    assert importlib.reload(module).one.ref == module.desk.ref
+
+
+def test_a_file_that_was_loaded_may_be_reloaded_as_a_module(tmp_path, counter):
+    """The import finds the copy that exists; a reload runs the code again."""
+    path = tmp_path / f"{counter}.py"
+    old = find_program(f"{path}:count")
+    module = importlib.import_module(counter)
+    assert module.count is old
+    path.write_text(COUNTER.replace("loads = 1", "loads = 12345"))
+    assert importlib.reload(module).loads == 12345
+    assert module.count is not old
 
 
 def test_a_module_may_be_reloaded(tmp_path, counter):
@@ -269,6 +317,10 @@ async def test_a_program_in_a_function_is_refused_where_it_could_not_be_resumed(
     async with Runtime(SQLiteStore(tmp_path / "a.db")) as runtime:
         with pytest.raises(LocalProgram, match="inner"):
             await runtime.start(inner())
+        with pytest.raises(LocalProgram, match="inner"):
+            await runtime.schedules.add("nightly", "@daily", inner)
+        with pytest.raises(LocalProgram, match="inner"):
+            await runtime.triggers.add("paid", inner)
         assert await runtime.sessions() == []
         assert await runtime.run(outer()) == "outer"
         await runtime.session(everhold.Agent(name="<locals>.helper"), "chat")

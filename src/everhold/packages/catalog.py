@@ -27,7 +27,7 @@ from everhold.packages.lua.meta import read_package_meta
 from everhold.packages.program_hosts import is_lua_ref
 from everhold.packages.settings import Settings
 from everhold.packages.strategies.metadata import Estimate, Strategy
-from everhold.ports.program import Program
+from everhold.ports.program import Program, refuse_same_reference
 from everhold.ports.program_identity import find_same_program
 from everhold.programs.lua.program import LuaProgram
 
@@ -161,7 +161,9 @@ class KnownPrograms:
         ] = {}  # Lua programs, found again with the folders of the settings
 
     def add(self, program: Any) -> None:
-        """Add a program that was given to the runtime."""
+        """Add a program that was given to the runtime. Raises `DuplicateProgram`."""
+        if self._given.get(program.ref) is not program:
+            refuse_same_reference(program)
         self._given[program.ref] = self._place(program)
 
     def find(self, ref: str, version: int) -> Any:

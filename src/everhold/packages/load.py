@@ -40,7 +40,13 @@ from everhold.errors import (
     UnknownProgram,
 )
 from everhold.ports.exception_reader import describe_exception
-from everhold.ports.program import REGISTRY, Program, is_raised_by_code, register_program
+from everhold.ports.program import (
+    REGISTRY,
+    Program,
+    is_raised_by_code,
+    refuse_same_reference,
+    register_program,
+)
 from everhold.ports.program_identity import find_source_file, list_module_names
 
 log = logging.getLogger("everhold")
@@ -98,7 +104,11 @@ def load_module(name: str, ref: str, root: Path | None = None) -> ModuleType:
         if file is not None and name not in sys.modules and find_source_file(name) == file:
             assert main is not None
             return main
-        return importlib.import_module(name)
+        is_new = name not in sys.modules
+        module = importlib.import_module(name)
+        if is_new:
+            _refuse_same_references(module)
+        return module
 
 
 def load_file(path: Path, ref: str) -> ModuleType:
@@ -126,8 +136,15 @@ def load_file(path: Path, ref: str) -> ModuleType:
             if _FINDER not in sys.meta_path:
                 sys.meta_path.insert(0, _FINDER)
             spec.loader.exec_module(loaded)
+            _refuse_same_references(loaded)
         _adopt(loaded, path)
         return loaded
+
+
+def _refuse_same_references(module: ModuleType) -> None:
+    for thing in list(vars(module).values()):
+        if isinstance(thing, Program) and thing.__module__ == module.__name__:
+            refuse_same_reference(thing)
 
 
 class _LoadedFiles(importlib.abc.MetaPathFinder):
@@ -139,8 +156,8 @@ class _LoadedFiles(importlib.abc.MetaPathFinder):
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         stem = name.rpartition(".")[2]
-        if all(file.stem != stem for file in _by_file):
-            return None
+        if target is not None or all(file.stem != stem for file in _by_file):
+            return None  # `target` is a module that is reloaded: its code runs again
         found = importlib.machinery.PathFinder.find_spec(name, path, target)
         if found is None or found.origin is None:
             return None

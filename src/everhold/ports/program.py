@@ -52,6 +52,7 @@ from everhold.errors import (
     BadSchema,
     BadValue,
     DuplicateProgram,
+    LocalProgram,
     NotAProgram,
 )
 from everhold.ports.context import Call as Call
@@ -311,8 +312,41 @@ def _refuse_second_program(body: Callable[..., Any], name: str, version: int) ->
         )
         if other.body.__globals__ is body.__globals__ and not is_redefined:
             raise DuplicateProgram(
-                known_as, new.co_filename, old.co_firstlineno, new.co_firstlineno
+                known_as,
+                new.co_filename,
+                f"line {old.co_firstlineno}",
+                f"line {new.co_firstlineno}",
             )
+
+
+def refuse_local_program(ref: str, durability: str) -> None:
+    """Raise `LocalProgram` if the program is defined inside a function and the store, of this
+    durability, outlives the process.
+    """
+    if LOCAL in ref and durability != "none":
+        raise LocalProgram(ref)
+
+
+def refuse_same_reference(program: Program[Any, Any]) -> None:
+    """Raise `DuplicateProgram` if another variable of its module holds another program, such as an
+    agent, of the same name and version. Two functions are refused when they are decorated.
+    """
+    module = sys.modules.get(program.__module__)
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return  # a prompt or notebook: a cell that runs again leaves old objects
+    same: dict[int, tuple[str, Program[Any, Any]]] = {}
+    for variable, one in list(vars(module).items()):
+        if (
+            isinstance(one, Program)
+            and one.__module__ == program.__module__
+            and one.version == program.version
+            and one.ref == program.ref
+        ):
+            same.setdefault(id(one), (variable, one))
+    if any(not isinstance(one.body, FunctionType) for _, one in same.values()) and len(same) > 1:
+        names = [variable for variable, _ in same.values()]
+        raise DuplicateProgram(program.name, file, names[0], names[1])
 
 
 def _defines(code: CodeType, name: str) -> bool:

@@ -28,7 +28,7 @@ from everhold.errors import (
     StoreError,
 )
 from everhold.packages.catalog import KnownPrograms
-from everhold.ports.program import Call, Program, StartVerb
+from everhold.ports.program import Call, Program, StartVerb, refuse_local_program
 from everhold.ports.program_identity import find_same_program
 from everhold.ports.store import Duty
 
@@ -86,15 +86,16 @@ class ActionRunner(Protocol):
 
 def make_action(
     do: Any,
+    durability: str,
     *,
     give: str = "",
     args: Mapping[str, Any] | None = None,
     title: str = "",
     labels: Mapping[str, str] | None = None,
 ) -> Action:
-    """An action from a call, a program with arguments, or a `Feed`.
+    """An action from a call, a program with arguments, or a `Feed`, for a store of this durability.
 
-    Raises `NotAProgram` and `BadArguments`.
+    Raises `NotAProgram`, `LocalProgram` and `BadArguments`.
     """
     if isinstance(do, Feed):
         if give or args or title or labels:
@@ -112,11 +113,13 @@ def make_action(
     if isinstance(do, Call):
         if fixed or give not in ("", ALL_FIELDS):
             raise BadArguments("do", "a call has its arguments; give the program and args= instead")
+        refuse_local_program(do.program.ref, durability)
         return Start(do.program.ref, dict(do.args), "", title, checked)
     if not isinstance(do, Program):
         raise NotAProgram(repr(do), "give a program, a call of one, or Feed(session, …)")
     if not isinstance(give, str):
         raise BadArguments("give", f"{give!r} is not the name of an argument")
+    refuse_local_program(do.ref, durability)
     return Start(do.ref, fixed, give, title, checked)
 
 

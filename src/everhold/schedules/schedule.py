@@ -149,7 +149,9 @@ class Schedules:
         ended. `catch_up` says which missed runs are made up for: the last "one", "all", or "none".
         With `revision`, a schedule at another revision raises `Outdated`.
         """
-        wanted = make_action(do, give=give, args=args, title=title, labels=labels)
+        wanted = make_action(
+            do, self._store.durability, give=give, args=args, title=title, labels=labels
+        )
         if isinstance(wanted, Start) and wanted.give == ALL_FIELDS:
             raise BadArguments("give", "a time has no fields; name one argument")
         terms = ScheduleTerms(parse_recurrence(when, timezone), wanted, overlap, catch_up)

@@ -168,6 +168,7 @@ class Triggers:
         fed = isinstance(do, Feed)
         action = make_action(
             do,
+            self._store.durability,
             give="" if fed and give == ALL_FIELDS else give,
             args=args,
             title=title,
