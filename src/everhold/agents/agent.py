@@ -35,7 +35,21 @@ from everhold.ports.tool import Tool, collect_tools
 
 
 class Agent(Program[..., Any]):
-    """A program that holds a conversation."""
+    """A program that holds a conversation with a model, which can call tools.
+
+        agent = Agent("anthropic:claude-sonnet-4-6", instructions="Be brief.", tools=[search])
+
+    `runtime.session(agent, id)` opens a conversation; `runtime.run(agent("a task"))` does one task
+    and returns its result, which has the type `returns`. `tools` are functions, tools, objects with
+    tools as methods, or servers such as `McpServer`; `extra_tools` are offered only where options
+    ask for them, and above `search_above` tools the model searches for them. `policy` decides which
+    calls may run. `subagents` and `background` are agents and programs that the model may start,
+    `skills` folders of instructions, and `code` executors of programs that the model writes.
+
+    A turn ends after `max_turns` calls of the model, each with at most `max_tokens` tokens; at most
+    `concurrency` tools run at once. Give a `name` to an agent that is not a variable at the top of
+    its module. An option that does not exist raises `BadArguments`.
+    """
 
     def __init__(
         self,

@@ -544,8 +544,9 @@ class AgentSession(ConversationHandle):
         """Set options of the current frame, or of all frames, by name; None removes an option.
         Returns all options.
 
-        `model`, `max_tokens`, `max_turns` and `prompt` are known; all others go to the answerer of
-        the model.
+        The options are `model`, `max_tokens`, `max_turns`, `prompt`, `tools`, `environment`,
+        `on_unavailable`, and the settings of `everhold.models.ModelSettings`. Another name raises
+        `BadArguments`.
         """
         wanted = self._options(options)
         said: dict[str, JSON] = {"do": "configure", "options": wanted}

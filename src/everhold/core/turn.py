@@ -62,8 +62,8 @@ class TurnAborted(msgspec.Struct, frozen=True, omit_defaults=True, tag="aborted"
 
 
 class FrameOpened(msgspec.Struct, frozen=True, omit_defaults=True, tag="framed"):
-    """No message: a new frame was opened, or none; then `why` says why not. False without a
-    frame.
+    """A turn without a message: it opened a new frame, or none; then `why` says why not, and the
+    outcome is false.
     """
 
     reason: str
@@ -75,7 +75,7 @@ class FrameOpened(msgspec.Struct, frozen=True, omit_defaults=True, tag="framed")
 
 
 class OptionsConfigured(msgspec.Struct, frozen=True, omit_defaults=True, tag="configured"):
-    """No message: the options of one frame, or of all frames, were set."""
+    """A turn without a message: it set the options of one frame, or of all frames."""
 
     options: dict[str, JSON]
     frame: str
@@ -83,7 +83,7 @@ class OptionsConfigured(msgspec.Struct, frozen=True, omit_defaults=True, tag="co
 
 
 class ToolsRefreshed(msgspec.Struct, frozen=True, omit_defaults=True, tag="refreshed"):
-    """No message: the tool sources were read again; these tools are offered now."""
+    """A turn without a message: it read the tool sources again; these tools are offered now."""
 
     tools: list[str]
     fingerprint: str = ""
@@ -91,10 +91,10 @@ class ToolsRefreshed(msgspec.Struct, frozen=True, omit_defaults=True, tag="refre
 
 
 class StateApplied(msgspec.Struct, frozen=True, omit_defaults=True, tag="applied"):
-    """No message: the state of another conversation was applied.
+    """A turn without a message: it applied the state of another conversation.
 
-    `verified` says whether that conversation was in the same store and had these nodes. `by` is
-    who applied the state.
+    `verified` says whether that conversation was in the same store and had these nodes. `by` is who
+    applied the state.
     """
 
     source: str
@@ -113,7 +113,9 @@ class ToolsChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="tools_c
 
 
 class CodeExecuted(msgspec.Struct, frozen=True, omit_defaults=True, tag="executed"):
-    """No message: a program of the host has run. An error of the program is part of the outcome."""
+    """A turn without a message: it ran a program of the host. An error of the program is part of
+    the outcome.
+    """
 
     language: str
     value: JSON = None
@@ -123,7 +125,7 @@ class CodeExecuted(msgspec.Struct, frozen=True, omit_defaults=True, tag="execute
 
 
 class OperationDone(msgspec.Struct, frozen=True, omit_defaults=True, tag="operated"):
-    """No message: the host ran an operation of a plugin."""
+    """A turn without a message: the host ran an operation of a plugin."""
 
     plugin: str
     operation: str
@@ -159,7 +161,7 @@ class HandoverOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EventOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an event of a turn came to: a handover for each trigger, or an error."""
+    """The outcome of an event that a turn emitted: a handover for each trigger, or an error."""
 
     event: str
     key: str

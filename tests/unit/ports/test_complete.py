@@ -34,7 +34,7 @@ MAINTENANCE = (MemoryMaintenance, SQLiteMaintenance, PostgresMaintenance, Mainte
 EXECUTIONS = (PythonExecution, LuaExecution, RemoteLuaExecution)
 #: Attributes that each object has from its constructor.
 GIVEN = {
-    *("meter", "program", "keep", "after", "spent"),
+    *("meter", "program", "keep", "after", "spent", "budget"),
     *("replaying", "recorded", "recorded_versions"),
 }
 
