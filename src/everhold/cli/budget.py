@@ -23,6 +23,7 @@ from everhold.cli.output import print_footer, print_json, print_table
 from everhold.cli.terminal import drive_until_blocked, report_on_interrupt
 
 if TYPE_CHECKING:
+    from everhold.core.budget import Budget
     from everhold.ports.store import SessionRecord
 
 
@@ -67,9 +68,6 @@ def budget_(
 
 
 def _show(record: SessionRecord, *, as_json: bool) -> None:
-    from everhold.core.budget import Budget
-    from everhold.core.session import get_budget
-
     birth, head = record.birth, record.head
     until = head.updated_at if head.ended else time.time()
     used = {
@@ -77,7 +75,7 @@ def _show(record: SessionRecord, *, as_json: bool) -> None:
         "max_elapsed_ms": max(0, int((until - birth.created_at) * 1000)),
         "max_tokens": head.metrics.tokens,
     }
-    budget = get_budget(birth, head.metrics) or Budget()
+    budget = _find_budget(record)
     if as_json:
         return print_json(
             {"session_id": birth.id, "key": birth.key, "budget": budget.json(), "used": used}
@@ -93,6 +91,20 @@ def _show(record: SessionRecord, *, as_json: bool) -> None:
         for name, amount in used.items()
     ]
     print_table(("limit", "budget", "used", "left"), rows, wide=("limit",))
+
+
+def _find_budget(record: SessionRecord) -> Budget:
+    """The limits that hold now; those of a Lua program's ctx count if the session has none."""
+    from everhold.core.budget import Budget
+    from everhold.core.session import get_budget
+    from everhold.packages.program_hosts import is_lua_ref
+    from everhold.programs.lua.program import LuaProgram
+
+    birth = record.birth
+    budget = get_budget(birth, record.head.metrics)
+    if budget is None and is_lua_ref(birth.program):
+        budget = Budget.read(LuaProgram(birth.program).ctx(birth.args).get("budget"))
+    return budget or Budget()
 
 
 def _format_rest(limit: int | None, used: int) -> str:
