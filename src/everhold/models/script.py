@@ -6,8 +6,8 @@
     ScriptModel(lambda query: query.prompt.upper())      by a function
 
 A pattern with `*` must match the whole prompt, `re:` begins a regular expression, and any other
-pattern must occur in the prompt. An exception among the answers is raised. A list starts again in a
-new process.
+pattern must occur in the prompt. Of a conversation, the text of its messages is matched. An
+exception among the answers is raised. A list starts again in a new process.
 
 Rules
   1. A query without a prepared answer fails, and the error names the query.
@@ -104,7 +104,7 @@ def _by_pattern(answers: Mapping[Any, Any]) -> Callable[[Query], Any]:
     ]
 
     def take(query: Query) -> Any:
-        text = query.prompt or query.name
+        text = _get_text(query)
         for matches, answer in table:
             if matches(text):
                 return answer(query)
@@ -136,6 +136,11 @@ def compile_prompt_pattern(pattern: PromptPattern) -> Callable[[str], object]:
     return lambda text: pattern in text
 
 
+def _get_text(query: Query) -> str:
+    """What a pattern must match: the prompt, or the messages of a conversation."""
+    return query.prompt or query.name or str(query.messages)
+
+
 def _format_query(query: Query) -> str:
-    text = query.prompt or query.name or str(query.messages)
+    text = _get_text(query)
     return f"{query.id} ({query.kind}) {text[:_SHOWN]!r}" + ("…" if len(text) > _SHOWN else "")

@@ -208,6 +208,15 @@ async def test_a_script_from_a_file(content, tmp_path):
     assert await answers(ScriptModel.read(file), "Why?") == ["one"]
 
 
+async def test_a_pattern_matches_the_messages_of_a_conversation():
+    """The first one that does, as with prompts."""
+    script = ScriptModel({"receipt": "It is on its way.", "lamp": "Let me look."})
+    asked = [{"role": "user", "content": "My lamp is broken."}]
+    later = [*asked, {"role": "tool", "content": "receipt 7"}]
+    for messages, answer in ((asked, "Let me look."), (later, "It is on its way.")):
+        assert await script.answer(Query(0, "0:0", messages=messages), "s-1") == answer
+
+
 BAD_FILES = {
     "absent": (None, "cannot be read: No such file"),
     "not JSON": ("[1,", "not JSON"),
