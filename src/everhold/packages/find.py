@@ -36,6 +36,7 @@ from typing import Any, Final
 
 import msgspec
 
+from everhold.core.unknown_names import find_close_name
 from everhold.errors import EverholdError, NotAProgram, UnknownProgram, VersionMissing
 from everhold.packages import load, strategies
 from everhold.packages.load import refuse_while_loading
@@ -403,11 +404,9 @@ def _unique(programs: list[AnyProgram]) -> list[AnyProgram]:
 
 
 def _near(name: str, among: list[str]) -> str:
-    from difflib import get_close_matches
-
     names = sorted(set(among))
-    if close := get_close_matches(name, names, 1):
-        return f"Did you mean {close[0]!r}?"
+    if close := find_close_name(name, names):
+        return f"Did you mean {close!r}?"
     shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
     return f"Known names: {shown}." if names else ""
 

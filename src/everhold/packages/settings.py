@@ -34,6 +34,7 @@ import msgspec
 
 from everhold.core.intake import MAX_INPUT_BYTES
 from everhold.core.schema import fits_type
+from everhold.core.unknown_names import find_close_name
 from everhold.errors import BadSetting, StoreUnavailable
 from everhold.packages.find import make_ref_absolute
 from everhold.packages.lua.folder import PackageFolders
@@ -396,10 +397,8 @@ def parse_duration(given: str | float, name: str) -> float:
 
 
 def _near(word: str, words: tuple[str, ...]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, words, 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = find_close_name(word, words)
+    return f"; did you mean {close!r}?" if close else ""
 
 
 # ---- the table [lua]

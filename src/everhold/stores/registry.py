@@ -10,6 +10,7 @@ import asyncio
 from pathlib import Path
 from typing import Final, Protocol
 
+from everhold.core.unknown_names import find_close_name
 from everhold.errors import BadSetting, MissingExtra
 from everhold.ports.entry_points import STORES, list_entry_point_names, load_entry_point
 from everhold.ports.store import Store
@@ -65,11 +66,9 @@ def find_store_factory(scheme: str, setting: str = "database") -> StoreFactory:
         return _OWN[scheme]
     found = load_entry_point(STORES, scheme)
     if found is None:
-        from difflib import get_close_matches
-
         known = list_store_schemes()
-        close = get_close_matches(scheme, known, 1)
-        meant = f"; did you mean {close[0]!r}?" if close else ""
+        close = find_close_name(scheme, known)
+        meant = f"; did you mean {close!r}?" if close else ""
         listed = ", ".join(f"{one}://" for one in known)
         raise BadSetting(
             setting,

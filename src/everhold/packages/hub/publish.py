@@ -19,12 +19,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from everhold.core.unknown_names import find_close_name
 from everhold.errors import BadPackage, BadPackageFile
 from everhold.packages.hub.compat import SHAPES_VERSION, is_in_range
 from everhold.packages.hub.document import (
@@ -225,8 +225,8 @@ def _choose_preset(name: str | None, root: Path | None) -> tuple[Preset, list[st
 
 
 def _suggest(name: str, known: Sequence[str]) -> str:
-    close = get_close_matches(name, known, 1)
-    return f"Did you mean '{close[0]}'?" if close else ""
+    close = find_close_name(name, known)
+    return f"Did you mean '{close}'?" if close else ""
 
 
 def _find_config(config: str | Path, source: Path, root: Path | None) -> Path:

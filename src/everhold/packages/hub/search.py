@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from everhold.core.unknown_names import find_close_name
 from everhold.errors import BadPackage
 from everhold.packages.hub.index import (
     IndexedPackage,
@@ -141,10 +142,8 @@ def hub_info(
 
 
 def _hint_unknown(pkg: str, names: list[str], warnings: list[str]) -> str:
-    from difflib import get_close_matches
-
-    if close := get_close_matches(pkg, names, 1):
-        return f"Did you mean '{close[0]}'?"
+    if close := find_close_name(pkg, names):
+        return f"Did you mean '{close}'?"
     if warnings:
         return f"Not all indexes could be read: {warnings[-1]}"
     return f"Search for it: everhold hub search {pkg}"

@@ -142,8 +142,9 @@ def expand_path(given: str | Path, start: Path | None = None) -> Path:
 
     Raises `BadPackage` if it cannot be a path.
     """
+    here = start or Path.cwd()  # the error of a folder that was deleted is not about the path
     try:
-        path = ((start or Path.cwd()) / Path(given).expanduser()).absolute()
+        path = (here / Path(given).expanduser()).absolute()
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return path
