@@ -208,12 +208,12 @@ class _Explainer:
                     entry.query.rerun,
                 )
             elif q not in answered:
-                alike = ("", *self._describe_open(entry))
+                alike = (None, *self._describe_open(entry))
             else:
                 continue
             groups.setdefault(alike, []).append(entry)
         for (worker, *_), entries in groups.items():
-            if worker:
+            if worker is not None:  # empty: the mark of a worker that handed it over
                 since = min(working[entry.query.q].since for entry in entries)
                 self._worked_on(entries, worker, since)
             else:
