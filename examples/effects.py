@@ -22,7 +22,9 @@ async def pay(amount: int) -> str:
 
 @everhold.program
 async def order(ctx: everhold.Context, amount: int) -> list[str]:
-    checked = await ctx.call(flaky, "https://shop.example/stock", retries=2)  # safe to repeat
+    # safe to repeat, so a failure is tried again after a wait
+    again = everhold.Retry(3, backoff=0.1, on=ConnectionError)
+    checked = await ctx.call(flaky, "https://shop.example/stock", retry=again)
     try:
         # after a crash in here: OutcomeUnknown
         receipt = await ctx.call(pay, amount, rerun="never")

@@ -6,23 +6,20 @@ import ast
 import inspect
 
 from everhold.core import model_settings
+from everhold.core.retry import TEMPORARY_CODES, Retry
 from everhold.models.provider_access import PROVIDER_KEYS
 from everhold.models.provider_errors import ANSWER_ERROR_CODES
-from everhold.models.retry import Patience
+from everhold.models.retry import MODEL_RETRY
 
-_PATIENCE = {
-    "attempts": "attempts for one model, if its failures are temporary",
-    "base": "seconds before the second attempt; each further wait doubles",
-    "longest": "seconds between two attempts, at most",
-    "jitter": (
-        "the part of a wait that is random, from 0 to 1; it is added to a wait that a"
-        " provider asks for"
-    ),
-    "retry_after": "the longest wait that a provider may ask for",
-    "throttle": "seconds to wait for rate limits, all together",
-    "throttles": "rate limits before giving up; they cost no attempt",
-    "timeout": "seconds for one attempt",
-    "chunk_timeout": "seconds without data from the provider",
+_RETRY = {
+    "attempts": "attempts in all; 1 means that nothing is tried again",
+    "backoff": "seconds before the second attempt",
+    "factor": "by which each further wait grows",
+    "max_backoff": "seconds between two attempts, at most",
+    "jitter": "the part of a wait that is random, from 0 to 1, so that clients that failed together"
+    " do not retry together",
+    "on": "the errors that are tried again: classes, with their subclasses, and codes; empty: all"
+    " that a retry can help",
 }
 
 
@@ -46,12 +43,19 @@ def settings() -> str:
     return "\n".join(lines)
 
 
-def patience() -> str:
-    known = Patience()
-    lines = ["| name | default | meaning |", "|---|---|---|"]
-    for name in known.__struct_fields__:
-        lines.append(f"| `{name}` | {getattr(known, name):g} | {_PATIENCE[name]} |")
+def retry() -> str:
+    """The fields of a retry policy, with the defaults for questions and calls, and of a model."""
+    lines = ["| field | default | of a `Model` | meaning |", "|---|---|---|---|"]
+    for name in Retry.__struct_fields__:
+        both = [getattr(one, name) for one in (Retry(), MODEL_RETRY)]
+        shown = " | ".join(f"{one:g}" if isinstance(one, int | float) else "`()`" for one in both)
+        lines.append(f"| `{name}` | {shown} | {_RETRY[name]} |")
     return "\n".join(lines)
+
+
+def temporary() -> str:
+    """The codes that are tried again by default."""
+    return ", ".join(f"`{code}`" for code in sorted(TEMPORARY_CODES))
 
 
 def codes() -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from everhold.core.progress import Progress as Progress
     from everhold.core.query import Query as Query
     from everhold.core.query import Usage as Usage
+    from everhold.core.retry import Retry as Retry
     from everhold.core.status import Accepted as Accepted
     from everhold.core.status import Finished as Finished
     from everhold.core.status import OpenQuery as OpenQuery
@@ -90,6 +91,7 @@ _HOMES = {
     "Program": "ports.program",
     "Progress": "core.progress",
     "Query": "core.query",
+    "Retry": "core.retry",
     "Running": "core.status",
     "Runtime": "runtime",
     "ScriptModel": "models",

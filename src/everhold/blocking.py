@@ -26,6 +26,7 @@ from everhold.archive.archive import Archive
 from everhold.cards import Cards
 from everhold.core.budget import Budget
 from everhold.core.observer import Observer
+from everhold.core.retry import Retry
 from everhold.core.session import format_session_name
 from everhold.core.unknown_names import checks_keywords
 from everhold.engine.arguments import UNSET
@@ -280,6 +281,8 @@ def open_blocking(
     recover: bool = True,
     tell: Iterable[Notifier] | None = None,
     on_unavailable: str | None = None,
+    retry: Retry | None = None,
+    timeout: float | None = None,
 ) -> BlockingRuntime:
     """`everhold.open` for code that is not async."""
     runtime = _async.open(
@@ -293,6 +296,8 @@ def open_blocking(
         recover=recover,
         tell=tell,
         on_unavailable=on_unavailable,
+        retry=retry,
+        timeout=timeout,
     )
     return BlockingRuntime(runtime)
 

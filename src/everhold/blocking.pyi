@@ -42,6 +42,7 @@ from everhold.core.intake import Receipt
 from everhold.core.ledger import Ledger
 from everhold.core.observer import Observer
 from everhold.core.query import Usage
+from everhold.core.retry import Retry
 from everhold.core.session import SessionId
 from everhold.core.status import OpenQuery
 from everhold.core.status import Status
@@ -876,6 +877,8 @@ def open_blocking(
     recover: bool = True,
     tell: Iterable[Notifier] | None = None,
     on_unavailable: str | None = None,
+    retry: Retry | None = None,
+    timeout: float | None = None,
 ) -> BlockingRuntime:
     """`everhold.open` for code that is not async."""
 

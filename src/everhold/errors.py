@@ -1565,11 +1565,14 @@ class AnswerFailed(ProgramError):
     code = "answer_failed"
     hint = "A retry replays the recorded error. To ask again, fork the session before it."
 
-    def __init__(self, message: str, kind: str = "", fix: str = "") -> None:
+    def __init__(
+        self, message: str, kind: str = "", fix: str = "", *, retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.kind = kind
         self.fix = fix  # what to do about it, if the model could not be asked
+        self.retry_after = retry_after  # seconds until another attempt makes sense
         if fix:
             self.hint = f"{fix} {self.hint}"
 

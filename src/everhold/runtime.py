@@ -39,6 +39,7 @@ from everhold.core.lease import TTL
 from everhold.core.observer import Observer
 from everhold.core.progress import Progress
 from everhold.core.query import Kind, Query, Usage
+from everhold.core.retry import Retry, parse_retry, parse_timeout
 from everhold.core.schema import decode_value_as
 from everhold.core.session import (
     OUTSIDE,
@@ -217,6 +218,8 @@ class Runtime:
         dice: Callable[[int], int] = secrets.randbits,
         tell: Iterable[Notifier] | None = None,
         on_unavailable: str | None = None,
+        retry: Retry | None = None,
+        timeout: float | None = None,
         substitute: CallSubstitute | None = None,
     ) -> None:
         check_seconds_arg("idle", idle)
@@ -257,6 +260,8 @@ class Runtime:
                 idle=idle,
                 ttl=ttl,
                 max_input=MAX_INPUT_BYTES if found is None else found.max_input,
+                retry=parse_retry(retry),
+                timeout=parse_timeout(timeout),
             ),
             services=self._make_services,
             substitute=substitute,
@@ -412,6 +417,7 @@ class Runtime:
         if self._serving is not None:
             await self._serving
         await self.notifications.close(grace)
+        self.engine.effects.stop_waits()
         tasks = self.engine.effects.tasks
         if tasks and grace > 0:
             await asyncio.wait(set(tasks), timeout=grace)
@@ -1047,6 +1053,8 @@ def open(
     recover: bool = True,
     tell: Iterable[Notifier] | None = None,
     on_unavailable: str | None = None,
+    retry: Retry | None = None,
+    timeout: float | None = None,
 ) -> Runtime:
     """Open a runtime on `sqlite:///app.db`, `memory://` or `postgresql://…`; by default on the
     database of the settings.
@@ -1056,7 +1064,9 @@ def open(
     for a worker with a model, or for an answer from outside. With `llm=None`, no worker ever
     answers them. A question that no model here can answer stays open with the reason ("wait"), or
     fails (`on_unavailable="fail"`). `tell` are the notifiers for open questions: see
-    `everhold.notify`. With `recover=False`, only the sessions that callers use are moved.
+    `everhold.notify`. With `recover=False`, only the sessions that callers use are moved. `retry`
+    and `timeout` (seconds of one attempt) are the defaults of model questions, and of calls with
+    `rerun="safe"`, in programs that have none.
     """
     refuse_while_loading()
     found = settings(database)
@@ -1071,6 +1081,8 @@ def open(
         recover=recover,
         tell=tell,
         on_unavailable=on_unavailable,
+        retry=retry,
+        timeout=timeout,
     )
 
 

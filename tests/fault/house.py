@@ -76,9 +76,24 @@ async def sleeper(ctx: everhold.Context) -> str:
         return "too late"
 
 
+#: Whether climbing fails.
+slippery: list[bool] = []
+
+
+def climb() -> str:
+    if slippery:
+        raise ConnectionError("the trunk is wet")
+    return "up"
+
+
+@everhold.program
+async def climber(ctx: everhold.Context) -> str:
+    return await ctx.call(climb, rerun="never", retry=everhold.Retry(3, 30, jitter=0))
+
+
 async def furnish(path: Path) -> None:
-    """Make a database with sessions in every state, a fork, children, kept letters, values and
-    logs.
+    """Make a database with sessions in every state, a fork, children, kept letters, values, logs
+    and a failed attempt.
     """
     clock = ManualClock(DAWN)
     async with Runtime(SQLiteStore(path), clock=clock) as runtime:
@@ -90,6 +105,11 @@ async def furnish(path: Path) -> None:
         broken = await runtime.start(brittle(), key="brittle")
         await runtime.answer(broken.session_id, "broken")
         await runtime.start(sleeper(), key="sleeper")
+        slippery.append(True)
+        await runtime.start(climber(), key="climber", wait=0)
+        while not runtime.engine.effects.waits:
+            await asyncio.sleep(0.01)  # until the first attempt has failed
+        slippery.clear()
         cancelled = await runtime.start(tree(name="stump"), key="stump")
         await runtime.cancel(cancelled.session_id, "felled")
     async with Runtime(SQLiteStore(path), clock=clock, recover=False) as absent:

@@ -518,6 +518,7 @@ async def test_a_schema_of_the_first_format_is_brought_up_to_date(postgres):
         " DROP COLUMN created_at; ALTER TABLE older.notice DROP COLUMN created_at;"
         " CREATE INDEX head_live ON older.head_1 (ref); CREATE INDEX session_labels ON"
         " older.session (ref); DROP INDEX older.session_program;"
+        " ALTER TABLE older.effect DROP COLUMN failed;"
         " UPDATE older.about SET format = 1"
     )
 

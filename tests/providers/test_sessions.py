@@ -15,7 +15,6 @@ import everhold
 from everhold.agents.agent import Agent
 from everhold.core.turn import TurnAnswered
 from everhold.errors import ProviderUnconfigured
-from everhold.models import Patience
 from everhold.ports.tool import tool
 from tests.providers.server import WAYS, Fail, Reply, Server, Stall
 
@@ -246,7 +245,7 @@ async def test_a_provider_that_fails_ends_the_turn_and_not_the_conversation(
     """Row 24: unavailable is an outcome of the turn; the next input is answered."""
     agent = Agent(server.name("anthropic"), name="unlucky")
     server.script(Fail(529, "overloaded"), Reply("Here I am."))
-    model = everhold.Model(patience=Patience(attempts=1))
+    model = everhold.Model(retry=everhold.Retry(1))
     async with everhold.open(tmp_path / "a.db", llm=model) as runtime:
         session = await runtime.session(agent, "talk")
         first = await session.send("Hello?")

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from everhold import Retry
 from everhold.core.query import Query, QueryAnswer, Usage
 from everhold.errors import AnswerFailed, ProviderUnconfigured
-from everhold.models import Model, Patience
+from everhold.models import Model
 from everhold.ports.answerer import Answer
 from everhold.ports.stream import Delta, DeltaKind, subscribe
 from tests.providers import wire
@@ -496,7 +497,7 @@ async def test_being_told_to_slow_down_costs_no_attempt(server: Server, way: str
     clock = Waits()
     server.script(*[Fail(429, retry_after=7)] * 6, Reply("Paris."))
     said = await ask(
-        Model(server.name(way), sleep=clock.sleep, random=never, patience=Patience(attempts=1)),
+        Model(server.name(way), sleep=clock.sleep, random=never, retry=Retry(1)),
         plain(),
     )
 
@@ -625,10 +626,8 @@ async def test_silence_has_a_limit(server: Server, way: str, after: int) -> None
     """
     clock = Waits()
     server.script(Stall(Reply("Paris, of course."), after=after), *[Reply("Paris.")] * 9)
-    patience = Patience(attempts=10, chunk_timeout=0.3, timeout=60)
-    said = await ask(
-        Model(server.name(way), sleep=clock.sleep, random=never, patience=patience), plain()
-    )
+    limits = {"retry": Retry(10, backoff=2), "chunk_timeout": 0.3, "timeout": 60}
+    said = await ask(Model(server.name(way), sleep=clock.sleep, random=never, **limits), plain())
 
     assert said.value == "Paris."
     assert clock.slept[0] == 2.0
@@ -639,11 +638,9 @@ async def test_an_attempt_has_a_limit(server: Server, way: str) -> None:
     """Whatever else happens in it."""
     clock = Waits()
     server.script(Stall(Reply("Paris."), after=2))
-    patience = Patience(attempts=1, timeout=0.3)
+    limits = {"retry": Retry(1), "timeout": 0.3}
     with pytest.raises(AnswerFailed) as caught:
-        await ask(
-            Model(server.name(way), sleep=clock.sleep, random=never, patience=patience), plain()
-        )
+        await ask(Model(server.name(way), sleep=clock.sleep, random=never, **limits), plain())
 
     assert caught.value.kind == "timeout"
 
@@ -674,7 +671,7 @@ async def test_nonsense_is_no_answer(server: Server, way: str, body: bytes) -> N
     server.script(*[Raw(body)] * 2)
     with pytest.raises(AnswerFailed) as caught:
         await ask(
-            Model(server.name(way), sleep=clock.sleep, random=never, patience=Patience(attempts=2)),
+            Model(server.name(way), sleep=clock.sleep, random=never, retry=Retry(2)),
             plain(),
         )
 

@@ -97,7 +97,7 @@ async def die(runtime, clock):
     await runtime.mover.leave(0.0)
     if runtime._serving is not None:
         await runtime._serving  # else it is destroyed with the runtime, while it waits
-    tasks = list(runtime.engine.effects.tasks)
+    tasks = [*runtime.engine.effects.tasks, *runtime.engine.effects.waits.values()]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

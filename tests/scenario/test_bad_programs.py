@@ -27,7 +27,9 @@ MISFITS = {
     "state": lambda ctx: ctx.state(["room"]),
     "title": lambda ctx: ctx.spawn(fine(), title=7),
     "rerun": lambda ctx: ctx.call(print, rerun="maybe"),
-    "retries": lambda ctx: ctx.call(print, retries=-1),
+    "call retry": lambda ctx: ctx.call(print, retry=3),
+    "llm retry": lambda ctx: ctx.llm("p", retry="always"),
+    "llm total": lambda ctx: ctx.llm("p", total_timeout="5"),
     "call timeout": lambda ctx: ctx.call(print, timeout=math.nan),
 }
 

@@ -387,7 +387,7 @@ async def test_a_call_that_takes_too_long(tmp_path):
         (stalled, said), _ = await talk(
             source, use("mcp__test__stall"), use("mcp__test__echo", text="hi")
         )
-        assert stalled == f"Error: mcp__test__stall took longer than {timeout} s"
+        assert stalled == f"Error: mcp__test__stall took longer than {timeout:g} s"
         if said == "you said hi":
             return
     raise AssertionError(said)

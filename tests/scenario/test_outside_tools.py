@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from everhold import Agent, Answer, Plugin, Usage, tool
+from everhold import Agent, Answer, Plugin, Retry, Usage, tool
 from everhold.agents import (
     Attachment,
     Image,
@@ -61,7 +61,7 @@ def fails() -> str:
     raise LookupError("nothing there")
 
 
-@tool(rerun="safe", retries=2)
+@tool(rerun="safe", retry=Retry(3))
 def flaky() -> str:
     """Works the third time."""
     RAN.append("flaky")

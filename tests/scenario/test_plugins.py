@@ -7,7 +7,7 @@ import logging
 import pytest
 from msgspec import to_builtins
 
-from everhold import hooks
+from everhold import Retry, hooks
 from everhold.agents.agent import Agent
 from everhold.core.graph import INITIAL_FRAME, NodeKind, extract_text
 from everhold.core.query import Kind, Usage
@@ -981,7 +981,7 @@ async def test_a_tool_is_tried_again_also_where_plugins_store():
     """
     tries = []
 
-    @tool(retries=2, read_only=True)
+    @tool(retry=Retry(3), read_only=True)
     async def unsteady() -> str:
         """Fails."""
         tries.append(1)

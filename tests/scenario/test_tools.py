@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypedDict
 
 import pytest
 
+from everhold import Retry
 from everhold.agents.agent import Agent
 from everhold.core.message import Image, ImageData, Text
 from everhold.core.query import Kind
@@ -425,7 +426,7 @@ async def test_calls_run_side_by_side_up_to_a_limit(name, most):
     assert model.results == ["ok"] * 7
 
 
-@tool(read_only=True, retries=2)
+@tool(read_only=True, retry=Retry(3))
 def flaky() -> str:
     """Fails twice."""
     world.done.append("try")
@@ -769,7 +770,13 @@ def test_what_is_no_tool_is_refused(given):
 
 @pytest.mark.parametrize(
     "options",
-    [{"retries": -1}, {"timeout": 0}, {"concurrency": 0}, {"rerun": "sometimes"}],
+    [
+        {"retry": 3},
+        {"timeout": 0},
+        {"total_timeout": -1},
+        {"concurrency": 0},
+        {"rerun": "sometimes"},
+    ],
     ids=repr,
 )
 def test_an_option_that_makes_no_sense_is_refused(options):

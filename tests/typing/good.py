@@ -81,7 +81,7 @@ async def judge(ctx: everhold.Context, claims: Sequence[str]) -> Verdict:
     assert_type(words, int)
     assert_type(await ctx.call(count, words="a b"), int)
     assert_type(await ctx.call(count, "a b", timeout=5), int)
-    assert_type(await ctx.call(send_money, "7", cents=3, retries=2), str)
+    assert_type(await ctx.call(send_money, "7", cents=3, retry=everhold.Retry(2)), str)
     assert_type(await ctx.call(send_money, "7", rerun="ask", timeout=60), str)
     assert_type(await ctx.call(lambda: 3), int)
     return verdict

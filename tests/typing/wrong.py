@@ -60,6 +60,10 @@ async def body(ctx: everhold.Context) -> None:
     judged: str = await ctx.input("Right?", returns=Verdict)  # E: arg-type
     text: str = await ctx.call(count, "a b")  # E: call-overload
     await ctx.call(count, "a b", rerun="maybe")  # E: call-arg arg-type
+    await ctx.llm("Why?", retry=3)  # E: call-overload
+    await ctx.llm("Why?", total_timeout="5")  # E: call-overload
+    everhold.Retry(attempt=3)  # E: call-arg
+    everhold.Retry(on=(3,))  # E: arg-type
     await ctx.approval("Sure?", default="yes")  # E: arg-type
     answer: str = await ctx.approval("Sure?")  # E: assignment
     done: int = await ctx.run(refund("7"))  # E: arg-type

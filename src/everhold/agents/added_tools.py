@@ -19,6 +19,7 @@ from typing import Any
 
 from everhold.agents.builtin_tools import BuiltinTool
 from everhold.core.query import Rerun
+from everhold.core.retry import convert_older_retries
 from everhold.core.tool_registry import AddedTool, ToolManifest, encode_tools
 from everhold.errors import BadArguments, EverholdError, UnknownTool
 from everhold.packages.load import find_place, load_file, load_module
@@ -70,9 +71,10 @@ def _describe(tool: Tool, ref: str) -> AddedTool:
         tool.read_only,
         str(tool.rerun.value),
         tool.timeout,
-        tool.retries,
-        tool.concurrency,
-        tool.pinned,
+        concurrency=tool.concurrency,
+        pinned=tool.pinned,
+        retry=tool.retry,
+        total_timeout=tool.total_timeout,
     )
 
 
@@ -167,8 +169,9 @@ class ReferencedTool(Tool):
             description=added.manifest.description or " ",
             read_only=added.read_only,
             rerun=Rerun(added.rerun),
+            retry=added.retry or convert_older_retries(added.retries),
             timeout=added.timeout,
-            retries=added.retries,
+            total_timeout=added.total_timeout,
             concurrency=added.concurrency,
             pinned=added.pinned,
         )

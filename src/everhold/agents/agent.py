@@ -24,6 +24,7 @@ from everhold.agents.subagents import TASK_TOOL, collect_subagents, find_place, 
 from everhold.agents.tool_calls import Policy, collect_policies
 from everhold.agents.tool_selection import SEARCH_ABOVE, collect_sources
 from everhold.core.model_settings import ModelSettings, parse_model_settings
+from everhold.core.retry import Retry, parse_retry, parse_timeout
 from everhold.core.unknown_names import list_keyword_names
 from everhold.errors import BadArguments, UnknownProgram
 from everhold.hooks import collect_plugins
@@ -71,6 +72,8 @@ class Agent(Program[..., Any]):
         concurrency: int = 8,
         environment: ProcessEnvironment = NO_ENVIRONMENT,
         on_unavailable: str | None = None,
+        retry: Retry | None = None,
+        timeout: float | None = None,
         name: str | None = None,
         version: int = 1,
         **settings: Unpack[ModelSettings],
@@ -109,6 +112,8 @@ class Agent(Program[..., Any]):
         self.concurrency = concurrency
         self.environment = environment
         self.on_unavailable = check_on_unavailable(on_unavailable)
+        self.retry = parse_retry(retry)
+        self.timeout = parse_timeout(timeout)
         self.version = version
         self.strict = False
         self.body = self._held

@@ -22,13 +22,14 @@ from everhold.core.codec import JSON
 from everhold.core.graph import Node, NodeKind
 from everhold.core.message import Role
 from everhold.core.query import Kind
+from everhold.core.retry import Retry
 from everhold.core.turn import EventOutcome
 from everhold.errors import AnswerFailed, EventConflict, SessionEnded, UnknownSession
 from everhold.ports.context import AgentContext
 from everhold.ports.tool_services import StateWrite, apply_writes, get_services
 
-#: How often sending is tried again after an error of the store.
-SEND_RETRIES: Final = 5
+#: How sending is tried again after an error of the store.
+SEND_RETRY: Final = Retry(6, 0.1, max_backoff=10.0)
 
 
 class SideEffects:
@@ -122,8 +123,7 @@ class SideEffects:
             self._ctx.log(f"the signal {name!r} to {session_id} was not sent: {error}", "warn")
 
     async def _put(self, name: str, effect: Any, args: JSON) -> tuple[int, Any]:
-        options: dict[str, JSON] = {"retries": SEND_RETRIES}
-        return await self._ctx.put(Kind.CALL, effect, name=name, args=args, options=options)
+        return await self._ctx.put(Kind.CALL, effect, name=name, args=args, retry=SEND_RETRY)
 
 
 async def _emit(event: str, payload: JSON, key: str) -> JSON:

@@ -78,7 +78,13 @@ from everhold.errors import (
 )
 from everhold.ports.attachment import keep_attachment
 from everhold.ports.context import AgentContext
-from everhold.ports.program import INTERRUPTS, Call, convert_interrupt, is_raised_by_code
+from everhold.ports.program import (
+    INTERRUPTS,
+    Call,
+    ProgramEffect,
+    convert_interrupt,
+    is_raised_by_code,
+)
 from everhold.ports.tool import Tool, ToolContext
 
 log = logging.getLogger("everhold")
@@ -425,6 +431,8 @@ class Toolbox:
                 " have happened."
             )
             return call.result(words, error=True)
+        except Expired:
+            return _wrong(call, f"{tool.name} took longer than {tool.total_timeout:g} s")
         except BadValue as error:
             return _wrong(call, f"{tool.name} was run, but nothing was written: {error}")
         except AnswerFailed as error:
@@ -439,12 +447,8 @@ class Toolbox:
 
     async def _run(self, tool: Tool, wanted: Wanted, approved: str | None) -> tuple[int, JSON]:
         options: dict[str, JSON] = {"call": wanted.call_id}
-        if tool.retries:
-            options["retries"] = tool.retries
-        if tool.timeout is not None:
-            options["timeout"] = tool.timeout
         confirms = self.confirms.get(wanted.call_id, ())
-        effect = functools.partial(
+        effect = ProgramEffect(
             execute_tool, tool, wanted, self._policies, confirms, approved, self.model, self.moment
         )
         async with AsyncExitStack() as places:
@@ -462,6 +466,9 @@ class Toolbox:
                     args=wanted.input,
                     rerun=tool.rerun,
                     options=options,
+                    retry=tool.retry,
+                    timeout=tool.total_timeout,
+                    attempt_timeout=tool.timeout,
                 )
             finally:
                 self.spend(f"tool:{tool.name}", self.ctx.cost)

@@ -27,7 +27,7 @@ from everhold.core.codec import JSON, loads, to_plain
 from everhold.core.intake import IntakeItem
 from everhold.core.journal import Delivery, DeliveryNotes
 from everhold.core.metrics import Metrics
-from everhold.core.query import Query, QueryAnswer
+from everhold.core.query import FailedAttempt, Query, QueryAnswer
 from everhold.core.session import ENDED, Birth, SessionId, SessionState
 from everhold.engine.accept import BUDGET_LETTER
 from everhold.errors import BadExport, BadValue
@@ -73,10 +73,14 @@ class LetterLine(msgspec.Struct, frozen=True, tag_field="line", tag="letter"):
 
 
 class EffectLine(msgspec.Struct, frozen=True, tag_field="line", tag="effect"):
-    """A running effect. Its outcome is unknown after the import."""
+    """A running effect. Its outcome is unknown after the import, unless it waits for its next
+    attempt.
+    """
 
     q: int
     since: float
+    waits: bool = False  # for a process that starts it
+    failed: FailedAttempt | None = None
 
 
 class AttachmentLine(msgspec.Struct, frozen=True, tag_field="line", tag="attachment"):

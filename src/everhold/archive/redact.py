@@ -25,7 +25,7 @@ from everhold.core.intake import IntakeItem
 from everhold.core.journal import Delivery, DeliveryNotes
 from everhold.core.metrics import Metrics
 from everhold.core.progress import LogEntry, Progress
-from everhold.core.query import HOOK_CALL, Kind, Query, QueryAnswer
+from everhold.core.query import HOOK_CALL, FailedAttempt, Kind, Query, QueryAnswer
 from everhold.core.schema import validate_value
 from everhold.core.session import Birth
 from everhold.core.status import Outcome, Raised, Returned, Stopped
@@ -309,6 +309,15 @@ def redact_metrics(metrics: Metrics, wanted: Collection[str]) -> Metrics:
     if "notes" not in wanted:
         return metrics
     return replace(metrics, progress=_progress(metrics.progress))
+
+
+def redact_failed_attempt(
+    failed: FailedAttempt | None, wanted: Collection[str]
+) -> FailedAttempt | None:
+    """A failed attempt; its error is like an answer."""
+    if failed is None or "answers" not in wanted:
+        return failed
+    return replace(failed, error=redact_text(failed.error))
 
 
 def _progress(progress: Progress | None) -> Progress | None:

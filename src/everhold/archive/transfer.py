@@ -70,6 +70,7 @@ from everhold.errors import (
 )
 from everhold.ports.attachment import Attachment
 from everhold.ports.store import (
+    NO_WORKER,
     Change,
     Duty,
     Effect,
@@ -231,7 +232,17 @@ class Exporter:
         # a retry delivers the letters of a failed session
         letters = record.letters if head.state is SessionState.FAILED or not head.ended else []
         effects = (
-            [] if head.ended else [EffectLine(effect.q, effect.since) for effect in record.effects]
+            []
+            if head.ended
+            else [
+                EffectLine(
+                    effect.q,
+                    effect.since,
+                    effect.worker == NO_WORKER,
+                    redact.redact_failed_attempt(effect.failed, self._parts),
+                )
+                for effect in record.effects
+            ]
         )
         opening = SessionLine(birth)
         if birth.origin is not None:
@@ -523,7 +534,15 @@ def _change(carried: SessionExport, shared: list[Delivery]) -> Change:
         carried.deliveries,
         birth,
         notices=list(_notices(opened, working)),
-        effects=[Effect(effect.q, EXPORTED_WORKER, effect.since) for effect in carried.effects],
+        effects=[
+            Effect(
+                effect.q,
+                NO_WORKER if effect.waits else EXPORTED_WORKER,
+                effect.since,
+                effect.failed,
+            )
+            for effect in carried.effects
+        ],
         letters=carried.letters,
         intake=(lambda intake: intake.restore(carried.items)) if carried.items else None,
     )

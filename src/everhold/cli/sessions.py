@@ -329,6 +329,8 @@ def _format_exchange(
     )
     if answer.expired:
         text = f"{text} (no answer came in time)"
+    if answer.attempts > 1:
+        text = f"{text} (attempt {answer.attempts})"
     asked = "" if query is None else format_asked_text(query)
     text += _format_by(answer.by)
     if full and answer.exception is not None:

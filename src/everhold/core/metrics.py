@@ -78,6 +78,8 @@ class Metrics(msgspec.Struct, array_like=True, gc=False):
         estimated = measure_query(query)[1]
         length, tokens = measure_answer(answer)
         cost = price_exchange(answer.usage, estimated, tokens)
+        if answer.attempts != 1:  # each attempt asked a model
+            self.llm_calls += answer.attempts - 1
         self.response_chars += length
         self.open_tokens -= estimated
         self.prompt_tokens += cost.prompt

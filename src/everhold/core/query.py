@@ -23,6 +23,7 @@ from typing import Any, Final, NewType
 import msgspec
 
 from everhold.core.codec import JSON
+from everhold.core.retry import Retry
 from everhold.errors import NotAllowed
 from everhold.exception_info import ExceptionInfo
 
@@ -249,6 +250,8 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     schema: dict[str, JSON] | None = None  # of the answer; None: text
     expires_at: float | None = None  # seconds since 1970
     default: JSON | msgspec.UnsetType = msgspec.UNSET  # the answer after expiry
+    retry: Retry | None = None  # None: the default of the program, or of the runtime
+    timeout: float | None = None  # seconds of one attempt; None: the default
 
     @property
     def id(self) -> QueryId:
@@ -281,6 +284,7 @@ class QueryAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     by: dict[str, JSON] | None = None  # front, user, time
     expired: bool = False
     exception: ExceptionInfo | None = None  # behind the error, if code of a user raised it
+    attempts: int = 1  # the last one gave this answer
 
     @property
     def id(self) -> QueryId:
@@ -309,6 +313,17 @@ def format_answer_error(answer: QueryAnswer) -> str:
         words = f"{code}: {words}"
     place = "" if answer.exception is None else answer.exception.place
     return f"{words} ({place})" if place else words
+
+
+class FailedAttempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The last failed attempt at a query that is tried again."""
+
+    number: int  # 1 for the first
+    of: int  # how many the policy allows
+    error: str  # in one line
+    at: float
+    next_at: float  # when the next one starts
+    usage: Usage | None = None  # of all failed ones
 
 
 def parse_query_number(query_id: str) -> int | None:
@@ -357,11 +372,19 @@ def _wording(query: Query) -> tuple[Any, ...]:
         query.max_tokens,
         query.grounded,
         query.underspecified,
-        query.options,
+        _options(query),
         query.name,
         _asked_for(query),
         query.schema,
     )
+
+
+def _options(query: Query) -> dict[str, JSON] | None:
+    """The options, without the limits of attempts, which calls of older databases have there."""
+    if query.kind is not Kind.CALL or query.options is None:
+        return query.options
+    kept = {k: v for k, v in query.options.items() if k not in ("retries", "timeout")}
+    return kept or None
 
 
 def _asked_for(query: Query) -> JSON:

@@ -27,6 +27,7 @@ from everhold.core.query import (
     Query,
     QueryId,
 )
+from everhold.core.retry import Retry
 from everhold.core.schema import NonNegativeInt
 from everhold.core.session import format_session_name
 from everhold.core.usage import measure_query
@@ -141,6 +142,14 @@ class OpenQuery(msgspec.Struct, frozen=True, gc=False):
     def expires_at(self) -> float | None:
         """The time at which it expires, in seconds since 1970."""
         return self.query.expires_at
+
+    @property
+    def retry(self) -> Retry | None:
+        return self.query.retry
+
+    @property
+    def timeout(self) -> float | None:
+        return self.query.timeout
 
     @property
     def default(self) -> Any:

@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from everhold.core.codec import JSON
+from everhold.core.retry import Retry
 from everhold.errors import BadArguments, StaleTools, ToolClash
 
 #: The source name of tools that the host adds at run time.
@@ -65,9 +66,11 @@ class AddedTool(msgspec.Struct, frozen=True, omit_defaults=True):
     read_only: bool = False
     rerun: str = "ask"
     timeout: float | None = None
-    retries: int = 0
+    retries: int = 0  # in older databases, instead of `retry`
     concurrency: int | None = None
     pinned: bool = False
+    retry: Retry | None = None
+    total_timeout: float | None = None
 
     @property
     def name(self) -> str:

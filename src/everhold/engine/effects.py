@@ -6,6 +6,11 @@ Rules
   2. If the worker of a mark is dead, the outcome is unknown. The `rerun` of the call decides.
   3. An error is an answer: the program receives it. An answer that does not fit the schema is an
      error, too.
+  4. With a retry policy, a failed attempt is no answer yet: it is stored with the mark, which waits
+     without a worker for the next attempt. Any process may start that, also after a crash. The
+     journal has one answer, of the last attempt.
+  5. A call with another `rerun` than "safe" is not tried again after a timeout: nobody knows
+     whether it acted.
 
 A running effect may also ask the session's model (`DirectCompletions`) and store attachments
 (`StoreAttachments`).
@@ -17,6 +22,7 @@ import asyncio
 import functools
 import inspect
 import logging
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
@@ -27,17 +33,21 @@ from everhold.core.graph import extract_text
 from everhold.core.journal import is_asking
 from everhold.core.ledger import Ledger
 from everhold.core.query import (
+    METERED,
     TEXT_KINDS,
     Blocked,
+    FailedAttempt,
     Kind,
     Query,
     QueryAnswer,
     Rerun,
     Usage,
+    format_answer_error,
     is_noticed,
 )
+from everhold.core.retry import Retry, convert_older_retries
 from everhold.core.schema import encode_value_as, parse_answer
-from everhold.core.session import SessionState
+from everhold.core.session import SessionState, get_budget
 from everhold.core.status import Raised
 from everhold.core.tool import KEPT_WHOLE
 from everhold.core.usage import parse_usage
@@ -54,9 +64,8 @@ from everhold.engine.session_cache import SessionCache
 from everhold.engine.step import StepResult
 from everhold.errors import (
     AnswerFailed,
-    BadSchema,
     BadSetting,
-    BadValue,
+    BudgetExceeded,
     EverholdError,
     MissingExtra,
     NotAllowed,
@@ -78,11 +87,13 @@ from everhold.ports.program import (
     INTERRUPTS,
     Clock,
     KeptEffect,
+    ProgramEffect,
     convert_interrupt,
     is_raised_by_code,
 )
 from everhold.ports.signature import get_return_type
 from everhold.ports.store import NO_WORKER, Change, Effect, Notice, SessionRecord, Store
+from everhold.ports.stream import Delta, DeltaKind, publish_delta
 from everhold.ports.tool import COMPLETER
 from everhold.ports.tool_services import CURRENT_SERVICES, SessionServices
 
@@ -161,6 +172,8 @@ STORE_AWAY_ERRORS: Final = (StoreBusy, StoreFull, StoreUnavailable, ReadOnlyStor
 
 #: Characters of an error message that are stored.
 MAX_STORED_ERROR_CHARS: Final = 20_000
+#: Characters of the error of a failed attempt that are stored.
+MAX_ATTEMPT_CHARS: Final = 1000
 
 
 #: Takes a session, a query and its function; returns the function to call instead.
@@ -171,6 +184,54 @@ CallSubstitute = Callable[[str, Query, Callable[[], Any]], Callable[[], Any]]
 OutcomeKeeper = Callable[[str, QueryAnswer], Awaitable[bool]]
 #: Takes a session and a query; returns the services that its work may use.
 ServicesFactory = Callable[[str, Query], SessionServices]
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One attempt at a query: its limits, and the failed attempt before it."""
+
+    retry: Retry | None = None
+    timeout: float | None = None
+    failed: FailedAttempt | None = None
+
+    @property
+    def number(self) -> int:
+        return 1 if self.failed is None else self.failed.number + 1
+
+    @property
+    def is_last(self) -> bool:
+        return self.retry is None or self.number >= self.retry.attempts
+
+    def add_usage(self, usage: Usage | None) -> Usage | None:
+        """The usage of this attempt and of those before it."""
+        if self.failed is None or self.failed.usage is None:
+            return usage
+        ledger = Ledger()
+        ledger.add("", self.failed.usage)
+        ledger.add("", usage)
+        return ledger.usage
+
+    def complete(self, answer: QueryAnswer) -> QueryAnswer:
+        """The answer with the attempts that it took."""
+        if self.failed is None:
+            return answer
+        return msgspec.structs.replace(
+            answer, attempts=self.number, usage=self.add_usage(answer.usage)
+        )
+
+
+class _AttemptFailed(Exception):
+    """An attempt failed and may be followed by another. Carries the answer if it is not."""
+
+    def __init__(self, answer: QueryAnswer, retry_after: float | None) -> None:
+        self.answer = answer
+        self.retry_after = retry_after
+
+
+class _TimedOut(Exception):
+    """An attempt took longer than its limit. Carries the error for the program."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
 
 class EffectDispatcher:
@@ -185,6 +246,8 @@ class EffectDispatcher:
         keep_outcome: OutcomeKeeper,
         services: ServicesFactory | None = None,
         substitute: CallSubstitute | None = None,
+        retry: Retry | None = None,
+        timeout: float | None = None,
     ) -> None:
         self._sessions = sessions
         self._policy = policy
@@ -195,6 +258,10 @@ class EffectDispatcher:
         self._keep = keep_outcome  # records an outcome that its program cannot receive now
         self._services = services
         self._substitute = substitute  # replaces the functions of calls, in tests
+        self._retry = retry  # the defaults of this runtime
+        self._timeout = timeout
+        # waits for the next attempt at a query, by session and query; no worker waits like this
+        self.waits: dict[tuple[str, int], asyncio.Task[None]] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
         # the tasks that have no outcome yet; only these may be cancelled
         self.doing: set[asyncio.Task[Any] | None] = set()
@@ -212,10 +279,28 @@ class EffectDispatcher:
 
     def _begin(self, live: LiveSession, query: Query, effect: Callable[[], Any] | None) -> None:
         job = Job(live.id, live.birth.program, query.name or query.kind)
-        task = asyncio.get_running_loop().create_task(self._work(job, query, effect))
+        attempt = self._make_attempt(live, query, effect)
+        task = asyncio.get_running_loop().create_task(self._work(job, query, effect, attempt))
         self._sessions.jobs.setdefault(live.id, {})[query.q] = task
         self.tasks.add(task)
         task.add_done_callback(functools.partial(self._work_done, (str(live.id), query.q)))
+
+    def _make_attempt(
+        self, live: LiveSession, query: Query, effect: Callable[[], Any] | None
+    ) -> Attempt:
+        """The attempt that starts now. The limits of the query come first, then the defaults of its
+        program, then those of this runtime.
+        """
+        retry, timeout = read_limits(query)
+        if takes_defaults(query, effect):
+            program = live.execution.program
+            retry = retry or program.retry or self._retry
+            if timeout is None:
+                timeout = self._timeout if program.timeout is None else program.timeout
+        failed = live.failed.get(query.q)
+        if retry is None and timeout is None and failed is None:
+            return _ONLY_ATTEMPT
+        return Attempt(retry, timeout, failed)
 
     def _work_done(self, what: tuple[str, int], task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)
@@ -261,14 +346,16 @@ class EffectDispatcher:
             except Exception:
                 log.exception("a function scheduled for after a commit failed")
 
-    async def _work(self, job: Job, query: Query, effect: Callable[[], Any] | None) -> None:
+    async def _work(
+        self, job: Job, query: Query, effect: Callable[[], Any] | None, attempt: Attempt
+    ) -> None:
         session_id = job.session
         task = asyncio.current_task()
         CURRENT_ATTACHMENTS.set(StoreAttachments(self._sessions.store, self._clock, session_id))
         if self._services is not None:
             CURRENT_SERVICES.set(self._services(session_id, query))
         try:
-            answer = await self._done(task, job, query, effect)
+            answer = await self._done(task, job, query, effect, attempt)
         # a future that raised GeneratorExit raises it in this frame, past the handlers below
         except GeneratorExit as error:
             if is_dropped(task):
@@ -279,6 +366,9 @@ class EffectDispatcher:
             )
         except LimiterClosed:
             await self._unmark(session_id, query, self._hand_back)
+        except _AttemptFailed as again:
+            del effect
+            await self._try_again(session_id, query, attempt, again)
         except CANNOT_ANSWER_ERRORS as error:
             if self._policy.fails(query):
                 failed = make_error_answer(query, error)
@@ -308,6 +398,7 @@ class EffectDispatcher:
         job: Job,
         query: Query,
         effect: Callable[[], Any] | None,
+        attempt: Attempt,
     ) -> QueryAnswer:
         """Wait for the job limiter, then run the work. It may be cancelled until it has an
         outcome.
@@ -316,9 +407,9 @@ class EffectDispatcher:
         try:
             gate = self._serving.gate
             if gate is None:
-                return await self._outcome(job.session, query, effect)
+                return await self._outcome(job.session, query, effect, attempt)
             async with gate.entered(job):
-                return await self._outcome(job.session, query, effect)
+                return await self._outcome(job.session, query, effect, attempt)
         finally:
             self.doing.discard(task)
 
@@ -327,6 +418,7 @@ class EffectDispatcher:
         the reason.
         """
         del live.working[query.q]
+        live.failed.pop(query.q, None)
         live.head.block(live.opened, query.q, why)
         change.closed = [query.q]
         if is_noticed(query.kind, query.to):
@@ -336,7 +428,8 @@ class EffectDispatcher:
     def _hand_back(self, live: LiveSession, query: Query, change: Change) -> None:
         """Leave work that did not start here for other processes."""
         live.working[query.q] = NO_WORKER
-        change.effects = [Effect(query.q, NO_WORKER, self._clock.now())]
+        failed = live.failed.get(query.q)
+        change.effects = [Effect(query.q, NO_WORKER, self._clock.now(), failed)]
         change.durable = True
 
     async def _unmark(
@@ -352,7 +445,6 @@ class EffectDispatcher:
             how(live, query, change)
             fence = head.revision
             head.revision = head.revision + 1
-            head.state = SessionState.RUNNING if live.working else SessionState.PAUSED
             await self._commit(live, change, fence)
 
         self._begun.discard((session_id, query.q))  # it did not start
@@ -361,6 +453,132 @@ class EffectDispatcher:
             await self._insisting(session_id, query.q, act)
         finally:
             self._job_ended(session_id, query.q)
+
+    # ---- the next attempt
+
+    async def _try_again(
+        self, session_id: str, query: Query, attempt: Attempt, failed: _AttemptFailed
+    ) -> None:
+        """Store a failed attempt, and let the next one start after a wait. If none may follow, the
+        failure is the answer.
+        """
+        retry = attempt.retry
+        assert retry is not None
+
+        async def act(live: LiveSession) -> bool:
+            """Whether there is anything left to do."""
+            if live.working.get(query.q) != self._worker:
+                return False  # withdrawn, or claimed by another process
+            now = self._clock.now()
+            wait = max(retry.compute_wait(attempt.number, random.random), failed.retry_after or 0)
+            next_at = now + wait
+            if query.expires_at is not None and next_at >= query.expires_at:
+                return True
+            if query.kind in METERED and not self._may_ask_again(live, attempt):
+                return True
+            known = FailedAttempt(
+                attempt.number,
+                retry.attempts,
+                format_answer_error(failed.answer)[:MAX_ATTEMPT_CHARS],
+                now,
+                next_at,
+                attempt.add_usage(failed.answer.usage),
+            )
+            live.failed[query.q] = known
+            live.working[query.q] = NO_WORKER
+            change = Change(live.id, live.head)
+            change.effects = [Effect(query.q, NO_WORKER, next_at, known)]
+            change.durable = unknown_effects.is_unsafe_to_rerun(query)
+            fence = live.head.revision
+            live.head.revision = fence + 1
+            live.head.attempts = 0
+            await self._commit(live, change, fence)
+            log.info(
+                "q-%d of session %s: attempt %d of %d failed, the next one starts in %.3g s: %s",
+                *(query.q, session_id, known.number, known.of, wait, known.error),
+            )
+            self._wait_for_attempt(session_id, query.q, next_at)
+            return False
+
+        self._begun.discard((session_id, query.q))
+        self._sessions.jobs.get(session_id, {}).pop(query.q, None)
+        if query.kind in METERED:
+            publish_delta(session_id, query.id, Delta(DeltaKind.RESET))
+        is_final = True
+        try:
+            is_final = await self._until_written(
+                session_id, query.q, lambda: self._sessions.on(session_id, act)
+            )
+        except UnknownSession:
+            is_final = False  # it was deleted
+        except Exception:
+            log.exception("a failed attempt of session %s could not be stored", session_id)
+        finally:
+            self._job_ended(session_id, query.q)
+        if is_final:
+            await self.deliver(session_id, attempt.complete(failed.answer))
+
+    def _may_ask_again(self, live: LiveSession, attempt: Attempt) -> bool:
+        """Whether the budget of a session allows one more question to a model."""
+        budget = get_budget(live.birth, live.head.metrics)
+        if budget is None:
+            return True
+        meter = live.head.metrics
+        asked = meter.llm_calls + attempt.number - 1  # attempts after the first are not counted yet
+        asked += sum(
+            one.number
+            for q, one in live.failed.items()
+            if live.opened[q].query.kind in METERED and one is not attempt.failed
+        )
+        elapsed = int((self._clock.now() - live.birth.created_at) * 1000)
+        try:
+            budget.check(1, llm_calls=asked, elapsed_ms=elapsed, tokens=meter.tokens)
+        except BudgetExceeded:
+            return False
+        return True
+
+    def _wait_for_attempt(self, session_id: str, q: int, at: float) -> None:
+        """Start the next attempt at a query at this time. A worker releases the session meanwhile;
+        any other process waits, as for work of its own.
+        """
+        if self._serving.worker is not None:
+            self._serving.send(session_id, at)
+            return
+        what = session_id, q
+        task = asyncio.get_running_loop().create_task(self._start_at(session_id, q, at))
+        self.waits[what] = task
+        task.add_done_callback(functools.partial(self._waited, what))
+
+    def _waited(self, what: tuple[str, int], task: asyncio.Task[None]) -> None:
+        if self.waits.get(what) is task:
+            del self.waits[what]
+        self._sessions.changed(what[0])
+
+    async def _start_at(self, session_id: str, q: int, at: float) -> None:
+        async def act(live: LiveSession) -> None:
+            if live.waits_for_attempt(q) and not live.head.ended and not self._serving.leaving:
+                await self._presence.introduce()
+                await self._take_up(live, [q], live.head.attempts)
+
+        await self._clock.sleep(at - self._clock.now())
+        try:
+            await self._insisting(session_id, q, act)
+        except EverholdError as error:  # a move finds it, as it is due
+            log.warning("q-%d of session %s is not tried again here: %s", q, session_id, error)
+
+    def stop_waits(self) -> None:
+        """Leave the next attempts to other processes."""
+        for task in list(self.waits.values()):
+            task.cancel()
+
+    def is_waiting(self, session_id: str) -> bool:
+        """Whether this process waits to start the next attempt at a query of a session."""
+        live = self._sessions.cached(session_id)
+        return live is not None and any(
+            (session_id, q) in self.waits for q in live.failed if live.waits_for_attempt(q)
+        )
+
+    # ---- the outcome
 
     async def deliver(self, session_id: str, answer: QueryAnswer) -> None:
         """Deliver the outcome of a query that this process worked on.
@@ -438,7 +656,7 @@ class EffectDispatcher:
             await self._clock.sleep(WRITE_RETRY_DELAY)
 
     async def _outcome(
-        self, session_id: str, query: Query, effect: Callable[[], Any] | None
+        self, session_id: str, query: Query, effect: Callable[[], Any] | None, attempt: Attempt
     ) -> QueryAnswer:
         self._begun.add((session_id, query.q))
         asking = DirectCompletions(session_id, self._policy.model, make_checked_answer)
@@ -450,16 +668,22 @@ class EffectDispatcher:
                 act = effect
                 if self._substitute is not None:
                     act = self._substitute(session_id, query, effect)
-                return apply_keep(
-                    QueryAnswer(query.q, await self._call(query, act), usage=asking.spent.usage),
-                    effect,
-                )
+                value = await self._call(query, act, attempt.timeout)
+                answer = apply_keep(QueryAnswer(query.q, value, usage=asking.spent.usage), effect)
+                return attempt.complete(answer)
             asked = query if effect is None else restore_full_query(query, effect())
-            said = await self._policy.answerer(query.kind).answer(asked, session_id)
-            return apply_keep(make_checked_answer(query, said), effect)
-        except GeneratorExit:  # this task is being closed
+            said = await self._ask_answerer(query, asked, session_id, attempt)
+            answer = apply_keep(make_checked_answer(query, said), effect)
+            if answer.error is None:
+                return attempt.complete(answer)
+            said_error = AnswerFailed(answer.error["message"], answer.error["code"])
+            return self._settle_failure(attempt, answer, said_error)
+        except (GeneratorExit, _AttemptFailed):  # this task is being closed, or tries again
             raise
         except BaseException as error:  # every error becomes the answer that the program waits for
+            timed_out = isinstance(error, _TimedOut)
+            if isinstance(error, _TimedOut):
+                error = error.error
             if isinstance(error, INTERRUPTS):
                 if not is_raised_by_code(error):
                     raise
@@ -469,36 +693,56 @@ class EffectDispatcher:
                 isinstance(error, CANNOT_ANSWER_ERRORS) and query.kind is not Kind.CALL
             ):
                 raise
-            return apply_keep_to_error(
+            answer = apply_keep_to_error(
                 make_error_answer(query, error, asking.spent.usage),
                 effect,
             )
+            if timed_out and unknown_effects.is_unsafe_to_rerun(query):
+                return attempt.complete(answer)
+            return self._settle_failure(attempt, answer, error)
 
-    async def _call(self, query: Query, effect: Callable[[], Any]) -> Any:
-        options = query.options or {}
-        tries = options.get("retries", 0) + 1
-        timeout = options.get("timeout")
-        for left in range(tries - 1, -1, -1):
-            try:
-                async with asyncio.timeout(timeout) as limit:
-                    value = await run_effect(effect)
-                return encode_value_as(
-                    value,
-                    get_return_type(getattr(effect, "func", effect)),
-                    f"the result of {query.name}",
-                )
-            except TimeoutError:
-                if not left and limit.expired():
-                    raise TimeoutError(f"{query.name} took longer than {timeout} s") from None
-                if not left:
-                    raise
-            except (asyncio.CancelledError, AnswerFailed, BadSchema, BadValue):
+    def _settle_failure(
+        self, attempt: Attempt, answer: QueryAnswer, error: BaseException
+    ) -> QueryAnswer:
+        """The answer of a failed attempt; raises `_AttemptFailed` if another one may follow."""
+        if attempt.is_last or attempt.retry is None or not attempt.retry.is_retried(error):
+            return attempt.complete(answer)
+        after = error.retry_after if isinstance(error, AnswerFailed) else None
+        raise _AttemptFailed(answer, after)
+
+    async def _ask_answerer(
+        self, query: Query, asked: Query, session_id: str, attempt: Attempt
+    ) -> Any:
+        """Ask an answerer, within the time of one attempt."""
+        answerer = self._policy.answerer(query.kind)
+        if attempt.retry is not None:  # then the answerer does not retry by itself
+            asked = msgspec.structs.replace(asked, retry=attempt.retry)
+        if attempt.timeout is None:
+            return await answerer.answer(asked, session_id)
+        try:
+            async with asyncio.timeout(attempt.timeout) as limit:
+                return await answerer.answer(asked, session_id)
+        except TimeoutError:
+            if not limit.expired():
                 raise
-            except Exception:
-                if not left:
-                    raise
-            await self._clock.sleep(min(0.1 * 2 ** (tries - left - 1), 10))
-        raise AssertionError
+            words = f"no answer within {attempt.timeout:g} s"
+            raise _TimedOut(AnswerFailed(words, "timeout")) from None
+
+    async def _call(self, query: Query, effect: Callable[[], Any], timeout: float | None) -> Any:
+        """Run the function of a call, within the time of one attempt.
+
+        A function in a thread cannot be stopped: it runs on, and its result is ignored.
+        """
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                value = await run_effect(effect)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            words = f"{query.name} took longer than {timeout:g} s"
+            raise _TimedOut(TimeoutError(words)) from None
+        returned = get_return_type(getattr(effect, "func", effect))
+        return encode_value_as(value, returned, f"the result of {query.name}")
 
     # ---- after a death
 
@@ -535,7 +779,12 @@ class EffectDispatcher:
         orphaned = [
             q for q, worker in live.working.items() if worker in others and not known.get(worker)
         ]
-        orphaned = [q for q in (*mine, *orphaned) if q in live.opened]
+        now = self._clock.now()
+        orphaned = [
+            q
+            for q in (*mine, *orphaned)
+            if q in live.opened and not (live.waits_for_attempt(q) and live.failed[q].next_at > now)
+        ]
         if not orphaned or live.head.ended:
             return
         await self._presence.introduce()
@@ -585,16 +834,17 @@ class EffectDispatcher:
                 else:
                     self._ask(live, change, query, now)
             elif query.kind is Kind.CALL or self._policy.is_inline(query):
-                change.effects = [*change.effects, Effect(q, self._worker, now)]
+                failed = live.failed.get(q)
+                change.effects = [*change.effects, Effect(q, self._worker, now, failed)]
                 live.working[q] = self._worker
                 again.append(query)
             else:
                 change.closed = [*change.closed, q]
                 live.working.pop(q)
+                live.failed.pop(q, None)
         fence = head.revision
         head.revision = fence + 1
         head.attempts = deaths
-        head.state = SessionState.RUNNING if live.working else SessionState.PAUSED
         await self._commit(live, change, fence)
         self._begun.difference_update((live.id, q) for q in orphaned)
         for query in again:
@@ -611,6 +861,7 @@ class EffectDispatcher:
             Notice(query.q, query.kind, query.to, now, unknown_effects.make_rerun_question(query)),
         ]
         live.working.pop(query.q)
+        live.failed.pop(query.q, None)
         live.noticed.add(query.q)
 
     async def again(self, live: LiveSession, q: int) -> None:
@@ -624,11 +875,12 @@ class EffectDispatcher:
         live.working[q] = self._worker
         fence = head.revision
         head.revision = head.revision + 1
-        head.state = SessionState.RUNNING
         await self._commit(live, change, fence)
         self._begin(live, query, live.execution.effect(q))
 
     async def _commit(self, live: LiveSession, change: Change, fence: int) -> None:
+        change.head.state = SessionState.RUNNING if live.works() else SessionState.PAUSED
+        change.head.due_at = live.due()
         change.head.parked = is_parked(live.birth, live.opened, live.working)
         change.head.asking = is_asking(live.opened, live.working)
         try:
@@ -641,6 +893,32 @@ class EffectDispatcher:
     async def _poisoned(self, live: LiveSession) -> None:
         error = Poison(DEATHS)
         await self._sessions.end(live, Raised(str(error), error.code, "", live.head.n))
+
+
+#: An attempt without limits, at a query that was not tried before.
+_ONLY_ATTEMPT: Final = Attempt()
+
+
+def read_limits(query: Query) -> tuple[Retry | None, float | None]:
+    """The retry policy of a query, and the seconds of one attempt. Calls in older databases have
+    them among their options.
+    """
+    options = query.options
+    if query.kind is Kind.CALL and options is not None and query.retry is None:
+        timeout = options.get("timeout", query.timeout)
+        return convert_older_retries(options.get("retries")), timeout
+    return query.retry, query.timeout
+
+
+def takes_defaults(query: Query, effect: Callable[[], Any] | None) -> bool:
+    """Whether the default limits of a program and runtime apply: to model questions, and to safe
+    calls that a program or a model asked for, not to those of everhold itself.
+    """
+    if query.kind in METERED:
+        return True
+    while isinstance(effect, KeptEffect):
+        effect = effect.effect
+    return query.rerun is Rerun.SAFE and isinstance(effect, ProgramEffect)
 
 
 def is_cancelled() -> bool:

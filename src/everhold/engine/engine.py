@@ -35,12 +35,14 @@ from everhold.core.metrics import Metrics
 from everhold.core.observer import Observer, Observers
 from everhold.core.query import (
     SENT_BY_NAME,
+    FailedAttempt,
     Kind,
     Query,
     QueryAnswer,
     Usage,
     parse_query_number,
 )
+from everhold.core.retry import Retry
 from everhold.core.session import (
     WORKERS,
     Birth,
@@ -140,6 +142,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     idle: float = 3 * 3600.0  # seconds after which an idle session leaves memory
     ttl: float = TTL  # seconds that a lease lives
     max_input: int = MAX_INPUT_BYTES  # bytes of one input of a conversation
+    retry: Retry | None = None  # the default of model questions and safe calls
+    timeout: float | None = None  # seconds of one attempt, by default
 
 
 class Engine:
@@ -186,6 +190,8 @@ class Engine:
             keep_outcome=self.acceptance.outcome,
             services=services,
             substitute=substitute,
+            retry=options.retry,
+            timeout=options.timeout,
         )
         self.moves = SessionMoves(
             self.sessions,
@@ -843,7 +849,8 @@ class Engine:
         if referring and not all(query.q in working for query in referring):
             for query in await self._in_full(session_id, record.head.revision, referring):
                 waiting[query.q] = msgspec.structs.replace(waiting[query.q], query=query)
-        return make_open_status(record.birth, record.head, waiting, working)
+        failed = {one.q: one.failed for one in record.effects if one.failed is not None}
+        return make_open_status(record.birth, record.head, waiting, working, failed)
 
     async def _in_full(self, session_id: str, revision: int, queries: list[Query]) -> list[Query]:
         """Questions that the journal has by reference; the program knows them best, if it is
@@ -872,7 +879,7 @@ class Engine:
                         entry, query=session_view.expand_query_from_effect(entry.query, effect(q))
                     ),
                 }
-        return make_open_status(live.birth, live.head, opened, live.working)
+        return make_open_status(live.birth, live.head, opened, live.working, live.failed)
 
     def _after(self, live: LiveSession, said: StepResult) -> Status:
         """The status of a session after a step."""
@@ -902,6 +909,10 @@ class Engine:
             if entry.query.kind is Kind.SESSION and not is_process_query(entry.query):
                 await self._adopt_parked(child_id(record.birth, entry))
 
+    def _is_busy(self, session_id: str) -> bool:
+        """Whether this process works on a session, or waits to try something again."""
+        return bool(self.sessions.jobs.get(session_id)) or self.effects.is_waiting(session_id)
+
     async def wait(
         self, session_id: str, timeout: float | None, *, settled: bool = False
     ) -> Status:
@@ -916,7 +927,7 @@ class Engine:
             with self.sessions.watched(
                 session_id
             ) as changed:  # watch first, so that no change is missed
-                if not (settled and self.sessions.jobs.get(session_id)):
+                if not (settled and self._is_busy(session_id)):
                     if not settled and self.policy.answers_models:
                         await self._adopt_parked(session_id)
                     status = await self.status(session_id)
@@ -933,7 +944,11 @@ class Engine:
 
 
 def make_open_status(
-    birth: Birth, head: Head, opened: dict[int, AskedQuery], working: dict[int, str]
+    birth: Birth,
+    head: Head,
+    opened: dict[int, AskedQuery],
+    working: dict[int, str],
+    failed: Mapping[int, FailedAttempt],
 ) -> Status:
     """The status of a session that has not ended."""
     queries = tuple(
@@ -946,7 +961,7 @@ def make_open_status(
         else tuple(one.query.name for one in opened.values() if one.query.kind in SENT_BY_NAME)
     )
     if head.state is SessionState.RUNNING:
-        busy = _busy(birth, opened, working)
+        busy = _busy(birth, opened, working, failed)
         if queries and not head.mail:
             progress = head.metrics.progress
             return Paused(birth.id, queries, head.due_at, busy, progress, signals)
@@ -956,16 +971,28 @@ def make_open_status(
         birth.id,
         queries,
         head.due_at,
-        () if queries else _busy(birth, opened, working) or (() if signals else ("a timer",)),
+        ()
+        if queries
+        else _busy(birth, opened, working, failed) or (() if signals else ("a timer",)),
         head.metrics.progress,
         signals,
     )
 
 
-def _busy(birth: Birth, opened: dict[int, AskedQuery], working: dict[int, str]) -> tuple[str, ...]:
-    words = [
-        f"{opened[q].query.kind} {opened[q].query.name}".strip() for q in working if q in opened
-    ]
+def _busy(
+    birth: Birth,
+    opened: dict[int, AskedQuery],
+    working: dict[int, str],
+    failed: Mapping[int, FailedAttempt],
+) -> tuple[str, ...]:
+    words = []
+    for q in working:
+        if q in opened:
+            what = f"{opened[q].query.kind} {opened[q].query.name}".strip()
+            before = failed.get(q)
+            if before is not None:
+                what = f"attempt {before.number + 1} of {before.of} of {what}"
+            words.append(what)
     words += [
         f"child session {child_id(birth, entry)}"
         for entry in opened.values()

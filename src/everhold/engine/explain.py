@@ -7,6 +7,7 @@ replayed in memory, without effects.
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from everhold.core.query import (
     SCRIPTED_KINDS,
     SENT_BY_NAME,
     Blocked,
+    FailedAttempt,
     Kind,
     Query,
     Rerun,
@@ -37,7 +39,7 @@ from everhold.engine.liveness import get_machine_name
 from everhold.errors import Diverged, EverholdError
 from everhold.exception_info import ExceptionInfo
 from everhold.ports.program import ProgramHost
-from everhold.ports.store import NO_WORKER, SessionRecord, WorkerRecord
+from everhold.ports.store import NO_WORKER, Effect, SessionRecord, WorkerRecord
 from everhold.shell_command import format_command, quote_word
 
 _RERUN = {
@@ -201,21 +203,23 @@ class _Explainer:
         groups: dict[tuple[Any, ...], list[AskedQuery]] = {}
         for q, entry in opened.items():
             if q in working:
+                effect = working[q]
                 alike: tuple[Any, ...] = (
-                    working[q].worker,
+                    True,
+                    effect.worker,
                     entry.query.kind,
                     entry.query.name,
                     entry.query.rerun,
+                    _describe_attempt(effect.failed),
                 )
             elif q not in answered:
-                alike = (None, *self._describe_open(entry))
+                alike = (False, *self._describe_open(entry))
             else:
                 continue
             groups.setdefault(alike, []).append(entry)
-        for (worker, *_), entries in groups.items():
-            if worker is not None:  # empty: the mark of a worker that handed it over
-                since = min(working[entry.query.q].since for entry in entries)
-                self._worked_on(entries, worker, since)
+        for (works, *_), entries in groups.items():
+            if works:
+                self._worked_on(entries, [working[entry.query.q] for entry in entries])
             else:
                 self._open(entries)
         if kept:
@@ -324,11 +328,18 @@ class _Explainer:
                 " --adopt-parked"
             )
 
-    def _worked_on(self, entries: Sequence[AskedQuery], worker: str, since: float) -> None:
-        """Explain queries of the same name that one process works on."""
+    def _worked_on(self, entries: Sequence[AskedQuery], effects: Sequence[Effect]) -> None:
+        """Explain queries of the same name that one process works on, or that wait for one."""
         query = entries[0].query
         ids = _ids(entries)
+        worker = effects[0].worker
+        since = min(effect.since for effect in effects)
         row = self._workers.get(worker)
+        failures = [effect.failed for effect in effects if effect.failed is not None]
+        if failures:
+            self._failed_attempts(f"{query.name or query.kind} ({ids})", failures)
+            if worker == NO_WORKER and since > self._now:
+                return
         if worker == NO_WORKER or worker in self._idle:
             self.because.append(
                 f"{query.name or query.kind} ({ids}) has not started yet, after"
@@ -348,6 +359,17 @@ class _Explainer:
         self.because.append(f"{where} worked on {what} ({ids}) and is dead.")
         then = _RERUN[query.rerun] if query.kind is Kind.CALL else "it is asked again"
         self._add_move(f"The next process that has its program claims it: {then}.")
+
+    def _failed_attempts(self, what: str, failures: Sequence[FailedAttempt]) -> None:
+        """Explain failed attempts of the same number and error."""
+        one = failures[0]
+        ago = _span(self._now - max(failed.at for failed in failures))
+        left = min(failed.next_at for failed in failures) - self._now
+        then = f"; next attempt in {_span(math.ceil(left))}" if left > 0 else ""
+        self.because.append(
+            f"{what}: attempt {one.number} of {one.of} failed {ago} ago:"
+            f" {_shorten(' '.join(one.error.split()))}{then}."
+        )
 
     def _due(self, due: float) -> None:
         if due > self._now:
@@ -436,8 +458,16 @@ def _ids(entries: Sequence[AskedQuery]) -> str:
     return ", ".join(words[:MAX_LISTED_ITEMS]) + (f" and {more} more" if more > 0 else "")
 
 
+def _describe_attempt(failed: FailedAttempt | None) -> tuple[int, int, str] | None:
+    """What failed attempts must have in common to be explained together."""
+    return None if failed is None else (failed.number, failed.of, failed.error)
+
+
 def _words(query: Query) -> str:
-    text = " ".join((query.prompt or query.name or "a conversation").split())
+    return _shorten(" ".join((query.prompt or query.name or "a conversation").split()))
+
+
+def _shorten(text: str) -> str:
     return text if len(text) <= 160 else text[:159] + "…"
 
 

@@ -35,6 +35,7 @@ from everhold.core.query import (
     INNER,
     KINDS,
     MODEL_KINDS,
+    FailedAttempt,
     Kind,
     Query,
     QueryAnswer,
@@ -51,7 +52,7 @@ from everhold.ports.program import (
     ProgramHost,
     RestartableExecution,
 )
-from everhold.ports.store import Letter, SessionRecord
+from everhold.ports.store import NO_WORKER, Letter, SessionRecord
 
 _NONE: Final[frozenset[int]] = frozenset()
 _NO_VERSIONS: Final[dict[str, int]] = {}
@@ -89,6 +90,7 @@ class LiveSession:
         "expiries",
         "expiring",
         "facts",
+        "failed",
         "head",
         "id",
         "inner",
@@ -121,6 +123,7 @@ class LiveSession:
         self.inner: set[int] = set()  # open queries that only the engine answers
         self.noticed: set[int] = set()  # open queries with an inbox row
         self.working: dict[int, str] = {}  # open queries with a mark, and its worker
+        self.failed: dict[int, FailedAttempt] = {}  # the last failed attempts of these
         # queries asked before a retry or in the origin of a fork: their effects may have started
         self.before: Set[int] = _NONE
         self.letters: list[Letter] = []
@@ -170,7 +173,7 @@ class LiveSession:
             self.expiring.pop(q, None)
             self.inner.discard(q)
 
-    def due(self) -> float | None:
+    def deadline(self) -> float | None:
         """When the next timer or expiry of the session is due."""
         expiries = self.expiries
         while expiries and expiries[0][1] not in self.expiring:
@@ -178,6 +181,22 @@ class LiveSession:
         if not expiries or (self.timer is not None and self.timer <= expiries[0][0]):
             return self.timer
         return expiries[0][0]
+
+    def due(self) -> float | None:
+        """When the session has to be moved: its next timer, expiry or attempt."""
+        due = self.deadline()
+        for q, failed in self.failed.items():
+            if self.working.get(q) == NO_WORKER and (due is None or failed.next_at < due):
+                due = failed.next_at
+        return due
+
+    def waits_for_attempt(self, q: int) -> bool:
+        """Whether a query waits for its next attempt, which no process has started."""
+        return q in self.failed and self.working.get(q) == NO_WORKER
+
+    def works(self) -> bool:
+        """Whether work of the session is in progress: a mark that is not a wait for an attempt."""
+        return any(not self.waits_for_attempt(q) for q in self.working)
 
     def remaining(self) -> int:
         """How many open queries wait for an answer from outside."""
@@ -280,6 +299,7 @@ async def rebuild_session(
     live.head.metrics = meter
     live.letters = record.letters
     live.working = {effect.q: effect.worker for effect in record.effects}
+    live.failed = {one.q: one.failed for one in record.effects if one.failed is not None}
     for q, entry in live.opened.items():
         query = entry.query
         if is_noticed(query.kind, query.to) or (query.kind is Kind.CALL and q not in live.working):

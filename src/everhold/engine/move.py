@@ -235,6 +235,8 @@ class SessionMoves:
         """Fire due timers and expire due queries, in the order of their times."""
         due = live.head.due_at
         now = self._clock.now()
+        if due is not None and due < now:
+            due = live.deadline()  # a due attempt is not for the program
         while due is not None and due < now and not live.head.ended:
             answers = []
             for q, entry in live.expiring.items():
@@ -243,7 +245,7 @@ class SessionMoves:
                     answers.append(_expired(q, entry))
             fired = live.timer is not None and live.timer <= now
             await self._sessions.step(live, answers, fired=fired)
-            due = live.head.due_at
+            due = live.deadline()
 
     # ---- the intake of a conversation
 

@@ -419,7 +419,9 @@ class Reconciler:
         return [
             row
             for row in rows
-            if not self._is_working(row) and (row.why != TIMER or row.since < now)
+            if not self._is_working(row)
+            and (row.why != TIMER or row.since < now)
+            and (row.why != MARK or row.since <= now)  # a later one waits for its next attempt
         ]
 
     async def _in_work(self) -> list[UnmovedSession]:

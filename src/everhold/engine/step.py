@@ -451,6 +451,7 @@ class Stepper:
     ) -> StepResult:
         live.noticed.clear()
         live.working.clear()
+        live.failed.clear()
         known = {answer.q for answer in answers}
         opened = [live.opened[q].query for q in sorted(live.opened) if q not in known]
         answers = [answer for answer in answers if answer.q in live.opened]
@@ -596,8 +597,8 @@ class Stepper:
             extra = True
         else:
             head.open_from = find_first_open_delivery(opened, head.n)
-            head.due_at = live.due() if live.expiries else live.timer
-            busy = live.working or (
+            head.due_at = live.due() if live.expiries or live.failed else live.timer
+            busy = (live.works() if live.failed else live.working) or (
                 live.letters and any(letter.kind != "signal" for letter in live.letters)
             )
             head.state = SessionState.RUNNING if busy else SessionState.PAUSED
@@ -634,6 +635,7 @@ class Stepper:
         for q in closed:
             live.noticed.discard(q)
             live.working.pop(q, None)
+            live.failed.pop(q, None)
         return closed
 
     def _place(
@@ -690,6 +692,7 @@ class Stepper:
         )
         head.state = apply_event(head.state, event)
         live.working.clear()
+        live.failed.clear()
         live.noticed.clear()
         # a failed session keeps its letters, because a retry delivers them
         kept = [

@@ -1,6 +1,6 @@
 """Models: the answerers of `llm` queries, for `llm=` of programs and agents.
 
-    Model, Patience             a provider's model, and its retry policy
+    Model                       a provider's model
     CommandModel, ScriptModel   a command, prepared answers
     Answerer, Answer            the port, for an answerer of your own
     Blocked                     why a question could not be answered
@@ -17,7 +17,6 @@ from everhold.core.query import Blocked
 from everhold.models.command import CommandModel
 from everhold.models.provider import Model
 from everhold.models.registry import AnswererSpec, FunctionModel, create_model
-from everhold.models.retry import Patience
 from everhold.models.script import ScriptModel
 from everhold.ports.answerer import Answer, Answerer
 from everhold.ports.context import QuestionOptions
@@ -34,7 +33,6 @@ __all__ = [
     "FunctionModel",
     "Model",
     "ModelSettings",
-    "Patience",
     "QuestionOptions",
     "ScriptModel",
     "StreamListener",

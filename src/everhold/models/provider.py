@@ -26,6 +26,8 @@ from typing import Any, Unpack
 
 from everhold.core.model_settings import ModelSettings, parse_model_settings
 from everhold.core.query import MODEL_KINDS, Query, QueryAnswer, refuse_other_kinds
+from everhold.core.retry import Retry, parse_retry
+from everhold.core.schema import PositiveSeconds, Seconds, describe_misfit
 from everhold.core.unknown_names import list_keyword_names
 from everhold.errors import AnswerFailed, BadSetting, NotAllowed, ProviderMismatch
 from everhold.models.provider_access import (
@@ -36,12 +38,20 @@ from everhold.models.provider_access import (
     parse_model_names,
     refuse_unknown_provider,
 )
-from everhold.models.retry import Patience, RetryBackoff
+from everhold.models.retry import (
+    CHUNK_TIMEOUT,
+    MODEL_RETRY,
+    MODEL_TIMEOUT,
+    RATE_LIMIT_WAIT,
+    RetryBackoff,
+)
 from everhold.models.test_guard import refuse_in_tests
 from everhold.ports.answerer import Answer, Answerer, check_on_unavailable
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
 
 log = logging.getLogger("everhold")
+
+_ONCE = Retry(1)
 
 
 class Model(Answerer):
@@ -56,7 +66,10 @@ class Model(Answerer):
         only: Sequence[str] = (),
         always: bool = False,
         stream: bool = True,
-        patience: Patience | None = None,
+        retry: Retry | None = None,
+        timeout: float = MODEL_TIMEOUT,
+        chunk_timeout: float = CHUNK_TIMEOUT,
+        rate_limit_wait: float = RATE_LIMIT_WAIT,
         on_unavailable: str | None = None,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
         random: Callable[[], float] = random,
@@ -67,15 +80,24 @@ class Model(Answerer):
 
         Without models, only queries of agents that name a model are answered. With `always`, the
         model that a query names is ignored. `on_unavailable` is "wait" or "fail", for queries that
-        it cannot answer. The settings hold for every query that does not say otherwise;
-        `extra_headers` are sent with every request, and are not stored.
+        it cannot answer. `retry` is the policy for one model, for queries without one of their own;
+        `timeout` limits one attempt, `chunk_timeout` the time without data in it, and
+        `rate_limit_wait` all waits for rate limits. The settings hold for every query that does not
+        say otherwise; `extra_headers` are sent with every request, and are not stored.
         """
         given = parse_model_settings("Model", settings, also=list_keyword_names(Model.__init__))
         self.names = tuple(name for model in models for name in parse_model_names(model))
         if always and not self.names:
             raise BadSetting("llm", "always=True needs at least one model")
         self._always = always
-        self.patience = patience or Patience()
+        self.retry = parse_retry(retry) or MODEL_RETRY
+        for name, seconds in (("timeout", timeout), ("chunk_timeout", chunk_timeout)):
+            if misfit := describe_misfit(seconds, PositiveSeconds):
+                raise BadSetting(name, misfit)
+        if misfit := describe_misfit(rate_limit_wait, Seconds):
+            raise BadSetting("rate_limit_wait", misfit)
+        self._timeout = timeout
+        self._rate_limit_wait = rate_limit_wait
         self.on_unavailable = check_on_unavailable(on_unavailable)
         self._only = tuple(only)
         self._stream = stream
@@ -84,7 +106,7 @@ class Model(Answerer):
         self._defaults = {
             **given,
             **({HEADERS: dict(extra_headers)} if extra_headers else {}),
-            "timeout": self.patience.chunk_timeout,
+            "timeout": chunk_timeout,
             "max_retries": 0,
         }
         self._api_key = api_key
@@ -171,11 +193,15 @@ class Model(Answerer):
         """Ask one model, with retries; None after the last, with the failure in `failures`."""
         listen = partial(publish_delta, session_id, query.id) if self._stream else None
         ask, classify = await asyncio.to_thread(_loaded, name, self._api_key)
-        backoff = RetryBackoff(self.patience, self._random)
+        # with a policy of its own, the question is tried again by the engine
+        retry, rate_limit_wait = (
+            (self.retry, self._rate_limit_wait) if query.retry is None else (_ONCE, 0.0)
+        )
+        backoff = RetryBackoff(retry, self._random, rate_limit_wait)
         while True:
             try:
                 model = await self._clients.model(name)
-                async with asyncio.timeout(self.patience.timeout):
+                async with asyncio.timeout(self._timeout):
                     answer: Answer | QueryAnswer = await ask(
                         model, name, query, self._defaults, listen=listen
                     )
@@ -207,7 +233,9 @@ def _make_error(failures: list[Any]) -> Exception:
     if not answers:
         cannot: Exception = failures[0].cannot
         return cannot
+    waits = [failure.retry_after for failure in answers if failure.retry_after is not None]
+    after = min(waits, default=None)
     if len(failures) == 1:
-        return AnswerFailed(answers[0].words, answers[0].code)
+        return AnswerFailed(answers[0].words, answers[0].code, retry_after=after)
     words = "; ".join(failure.words for failure in failures)
-    return AnswerFailed(f"no model could answer: {words}", answers[-1].code)
+    return AnswerFailed(f"no model could answer: {words}", answers[-1].code, retry_after=after)

@@ -76,12 +76,11 @@ class ModelFailure(msgspec.Struct, frozen=True):
 
     def wait(self, pace: RetryBackoff) -> float | None:
         """Seconds until the next attempt, or None if there is none."""
-        match self.retry:
-            case "throttled":
-                return pace.throttled(self.retry_after)
-            case "passes":
-                return pace.failed(self.retry_after)
-        return None
+        if not pace.retries(self.code, self.retry != "stays"):
+            return None
+        if self.retry == "throttled":
+            return pace.throttled(self.retry_after)
+        return pace.failed(self.retry_after)
 
 
 def classify_model_error(name: ModelName, error: Exception) -> ModelFailure:

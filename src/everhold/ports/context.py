@@ -34,6 +34,7 @@ from everhold.core.graph import Node
 from everhold.core.journal import DeliveryNotes
 from everhold.core.model_settings import ModelSettings
 from everhold.core.query import Kind, Rerun, Usage
+from everhold.core.retry import Retry
 from everhold.core.turn import SettledTurn
 from everhold.errors import NotAProgram
 
@@ -127,8 +128,14 @@ class QuestionOptions(ModelSettings, total=False):
     """the prompt lacks something: who answers should look for it, or ask"""
     to: str | None
     """who should answer, for answers from outside"""
+    retry: Retry | None
+    """what is tried again, how often and after which wait; by default that of the program, then of
+    the runtime
+    """
     timeout: float | None
-    """seconds until the question expires"""
+    """seconds of one attempt; without `retry`, until the question expires"""
+    total_timeout: float | None
+    """seconds until the question expires, with all attempts and waits"""
 
 
 class TypeAdapterLike(Protocol[T_co]):
@@ -286,8 +293,8 @@ class Context(Protocol):
 
         The options are those of `everhold.models.QuestionOptions`; options of a single provider go
         into `extra`. An option that does not exist raises `BadArguments`, and a model that fails
-        `AnswerFailed`. After `timeout` seconds the answer is `default`; without one, `Expired` is
-        raised.
+        `AnswerFailed`. When the question expires, after `total_timeout` seconds, the answer is
+        `default`; without one, `Expired` is raised.
         """
         ...
 
@@ -343,8 +350,9 @@ class Context(Protocol):
         function: Callable[..., Awaitable[T]],
         *args: Any,
         rerun: RerunName,
-        retries: int = 0,
+        retry: Retry | None = None,
         timeout: float | None = None,
+        total_timeout: float | None = None,
         **kwargs: Any,
     ) -> T: ...
     @overload
@@ -353,8 +361,9 @@ class Context(Protocol):
         function: Callable[..., T],
         *args: Any,
         rerun: RerunName,
-        retries: int = 0,
+        retry: Retry | None = None,
         timeout: float | None = None,
+        total_timeout: float | None = None,
         **kwargs: Any,
     ) -> T: ...
     @overload
@@ -362,8 +371,9 @@ class Context(Protocol):
         self,
         function: Callable[..., Awaitable[T]],
         *args: Any,
-        retries: int,
+        retry: Retry | None,
         timeout: float | None = None,
+        total_timeout: float | None = None,
         **kwargs: Any,
     ) -> T: ...
     @overload
@@ -371,8 +381,9 @@ class Context(Protocol):
         self,
         function: Callable[..., T],
         *args: Any,
-        retries: int,
+        retry: Retry | None,
         timeout: float | None = None,
+        total_timeout: float | None = None,
         **kwargs: Any,
     ) -> T: ...
     @overload
@@ -381,6 +392,7 @@ class Context(Protocol):
         function: Callable[..., Awaitable[T]],
         *args: Any,
         timeout: float | None,
+        total_timeout: float | None = None,
         **kwargs: Any,
     ) -> T: ...
     @overload
@@ -389,6 +401,23 @@ class Context(Protocol):
         function: Callable[..., T],
         *args: Any,
         timeout: float | None,
+        total_timeout: float | None = None,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    async def call(
+        self,
+        function: Callable[..., Awaitable[T]],
+        *args: Any,
+        total_timeout: float | None,
+        **kwargs: Any,
+    ) -> T: ...
+    @overload
+    async def call(
+        self,
+        function: Callable[..., T],
+        *args: Any,
+        total_timeout: float | None,
         **kwargs: Any,
     ) -> T: ...
     @overload
@@ -402,8 +431,9 @@ class Context(Protocol):
         function: Callable[..., Any],
         *args: Any,
         rerun: RerunName = "safe",
-        retries: int = 0,
+        retry: Retry | None = None,
         timeout: float | None = None,
+        total_timeout: float | None = None,
         **kwargs: Any,
     ) -> Any:
         """Run a function outside the program, once as far as the journal knows, and return its
@@ -413,6 +443,10 @@ class Context(Protocol):
 
         `rerun` decides what happens if the process died before the result was recorded: run it
         again ("safe"), raise `OutcomeUnknown` ("never"), or ask a person ("ask").
+
+        With `retry`, a function that raised is tried again. `timeout` limits one attempt, in
+        seconds; a function in a thread cannot be stopped, so its result is ignored. After
+        `total_timeout` seconds, with all attempts and waits, `Expired` is raised.
         """
         ...
 
@@ -610,8 +644,10 @@ class AgentContext(Context, Protocol):
         rerun: Rerun = ...,
         timeout: float | None = None,
         to: str | None = None,
+        retry: Retry | None = None,
+        attempt_timeout: float | None = None,
     ) -> tuple[int, Any]:
-        """Make a query, and return its number and its answer.
+        """Make a query, and return its number and its answer. It expires after `timeout` seconds.
 
         `effect` runs a `call`. For a question to a model it returns the full query, of which `args`
         is the view.

@@ -42,6 +42,7 @@ from everhold.core.journal import Delivery, ProgramReply, Restart
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
 from everhold.core.query import QueryAnswer
+from everhold.core.retry import Retry, parse_retry, parse_timeout
 from everhold.core.schema import decode_value_as, encode_value_as
 from everhold.core.session import Birth
 from everhold.core.status import Status
@@ -102,18 +103,24 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class ProgramEffect(partial[Any]):
+    """A call that a program or a model asked for, with its arguments; other effects are everhold's
+    own.
+    """
+
+
 class KeptEffect:
     """An effect whose outcome is stored as `keep` returns it."""
 
-    __slots__ = ("_effect", "func", "keep")
+    __slots__ = ("effect", "func", "keep")
 
     def __init__(self, effect: Callable[[], Any], keep: Callable[[JSON], JSON]) -> None:
-        self._effect = effect
+        self.effect = effect
         self.func = effect.func if isinstance(effect, partial) else effect
         self.keep = keep
 
     def __call__(self) -> Any:
-        return self._effect()
+        return self.effect()
 
 
 class Program(Generic[P, R]):
@@ -122,8 +129,19 @@ class Program(Generic[P, R]):
     #: Whether a runtime has to configure where it finds its modules, as for Lua programs.
     is_alone: bool = False
 
+    #: The defaults of its model questions and calls: see `program`.
+    retry: Retry | None = None
+    timeout: float | None = None
+
     def __init__(
-        self, body: Callable[..., Awaitable[R]], *, name: str, version: int, strict: bool
+        self,
+        body: Callable[..., Awaitable[R]],
+        *,
+        name: str,
+        version: int,
+        strict: bool,
+        retry: Retry | None = None,
+        timeout: float | None = None,
     ) -> None:
         if not inspect.iscoroutinefunction(body):
             raise NotAProgram(getattr(body, "__name__", repr(body)), "it is not an `async def`")
@@ -134,6 +152,8 @@ class Program(Generic[P, R]):
         self.name = name
         self.version = version
         self.strict = strict
+        if retry is not None or timeout is not None:
+            self.retry, self.timeout = parse_retry(retry), parse_timeout(timeout)
         self.ref = make_program_reference(body)
         self.__doc__ = body.__doc__
         self.__name__ = body.__name__
@@ -379,22 +399,37 @@ def make_program_reference(body: Callable[..., Any]) -> str:
 def program(body: Callable[Concatenate[Context, P], Awaitable[R]], /) -> Program[P, R]: ...
 @overload
 def program(
-    *, name: str | None = None, version: int = 1, strict: bool = False
+    *,
+    name: str | None = None,
+    version: int = 1,
+    strict: bool = False,
+    retry: Retry | None = None,
+    timeout: float | None = None,
 ) -> Callable[[Callable[Concatenate[Context, P], Awaitable[R]]], Program[P, R]]: ...
 @checks_keywords("program")
 def program(
-    body: Any = None, /, *, name: str | None = None, version: int = 1, strict: bool = False
+    body: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    version: int = 1,
+    strict: bool = False,
+    retry: Retry | None = None,
+    timeout: float | None = None,
 ) -> Any:
     """Make a program of an `async def` whose first parameter is `ctx`.
 
-    `version` marks intended changes; with `strict`, a change of wording is a divergence.
+    `version` marks intended changes; with `strict`, a change of wording is a divergence. `retry`
+    and `timeout` are the defaults of its model questions, and of its calls with `rerun="safe"`.
     """
 
     def make(given: Any) -> Program[Any, Any]:
         known_as = name or str(getattr(given, "__name__", given))
         if isinstance(given, FunctionType):
             _refuse_second_program(given, known_as, version)
-        return Program(given, name=known_as, version=version, strict=strict)
+        return Program(
+            given, name=known_as, version=version, strict=strict, retry=retry, timeout=timeout
+        )
 
     return make if body is None else make(body)
 

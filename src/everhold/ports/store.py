@@ -23,7 +23,7 @@ from everhold.core.codec import JSON
 from everhold.core.intake import Intake
 from everhold.core.journal import Delivery
 from everhold.core.lease import TTL, Fence, LeaseOwner
-from everhold.core.query import LISTED, SENT_BY_NAME, Kind, Query
+from everhold.core.query import LISTED, SENT_BY_NAME, FailedAttempt, Kind, Query
 from everhold.core.session import Birth, Head, SessionId, SessionState
 from everhold.errors import NoMaintenance
 from everhold.ports.attachment import Attachment
@@ -52,11 +52,15 @@ NO_WORKER: Final = ""
 class Effect(msgspec.Struct, frozen=True):
     """A mark that a worker works on a query: stored before the work starts, until its outcome is
     recorded.
+
+    After a failed attempt that is followed by another one, its worker is `NO_WORKER` until the next
+    one starts, and `since` is the time of that start.
     """
 
     q: int
     worker: str
     since: float
+    failed: FailedAttempt | None = None  # the last failed attempt, also while the next one runs
 
 
 class Letter(msgspec.Struct, frozen=True):

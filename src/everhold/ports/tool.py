@@ -46,8 +46,8 @@ from everhold.core.codec import JSON, to_plain
 from everhold.core.message import Image, Role, Text
 from everhold.core.model_settings import ModelSettings, parse_model_settings
 from everhold.core.query import MAX_TOKENS, ON_UNAVAILABLE, Kind, Query, Rerun
+from everhold.core.retry import Retry, parse_retry
 from everhold.core.schema import (
-    NonNegativeInt,
     PositiveInt,
     PositiveSeconds,
     decode_value_as,
@@ -57,7 +57,7 @@ from everhold.core.schema import (
 )
 from everhold.core.tool import Wanted, Window
 from everhold.core.unknown_names import checks_keywords, list_keyword_names
-from everhold.errors import BadArguments, EverholdError, ForeignCall
+from everhold.errors import BadArguments, BadSetting, EverholdError, ForeignCall
 from everhold.ports.answerer import check_on_unavailable
 from everhold.ports.attachment import Attachment, keep_attachment, load_attachment
 from everhold.ports.process_environment import ProcessEnvironment
@@ -339,8 +339,9 @@ class Tool:
         description: str | None = None,
         read_only: bool = False,
         rerun: str | None = None,
+        retry: Retry | None = None,
         timeout: float | None = None,
-        retries: int = 0,
+        total_timeout: float | None = None,
         concurrency: int | None = None,
         output: Window | None = WINDOW,
         pinned: bool = False,
@@ -348,12 +349,16 @@ class Tool:
         if not callable(function):
             raise BadArguments("tool", f"{function!r} is not a function")
         for what, given, type_ in (
-            ("retries", retries, NonNegativeInt),
             ("concurrency", concurrency, PositiveInt),
             ("timeout", timeout, PositiveSeconds),
+            ("total_timeout", total_timeout, PositiveSeconds),
         ):
             if given is not None and (misfit := describe_misfit(given, type_)):
                 raise BadArguments("tool", f"{what} {misfit}")
+        try:
+            self.retry = parse_retry(retry)
+        except BadSetting as error:
+            raise BadArguments("tool", str(error)) from None
         self.function = function
         self.name = name or function.__name__
         self.description = (
@@ -362,7 +367,7 @@ class Tool:
         self.read_only = read_only
         self.rerun = _rerun(rerun, read_only)
         self.timeout = timeout
-        self.retries = retries
+        self.total_timeout = total_timeout
         self.concurrency = concurrency
         self.output = output
         self.pinned = pinned  # also offered when the model has to search for tools
@@ -435,8 +440,9 @@ def tool(
     description: str | None = None,
     read_only: bool = False,
     rerun: str | None = None,
+    retry: Retry | None = None,
     timeout: float | None = None,
-    retries: int = 0,
+    total_timeout: float | None = None,
     concurrency: int | None = None,
     output: Window | None = ...,
     pinned: bool = False,
@@ -450,21 +456,26 @@ def tool(
     description: str | None = None,
     read_only: bool = False,
     rerun: str | None = None,
+    retry: Retry | None = None,
     timeout: float | None = None,
-    retries: int = 0,
+    total_timeout: float | None = None,
     concurrency: int | None = None,
     output: Window | None = WINDOW,
     pinned: bool = False,
 ) -> Any:
-    """Make a tool of a typed function. With `read_only=True` it may run again."""
+    """Make a tool of a typed function. With `read_only=True` it may run again.
+
+    `retry`, `timeout` and `total_timeout` are those of `ctx.call`.
+    """
     made = functools.partial(
         Tool,
         name=name,
         description=description,
         read_only=read_only,
         rerun=rerun,
+        retry=retry,
         timeout=timeout,
-        retries=retries,
+        total_timeout=total_timeout,
         concurrency=concurrency,
         output=output,
         pinned=pinned,

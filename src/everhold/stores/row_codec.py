@@ -18,11 +18,14 @@ from everhold.core.intake import Intake, IntakeItem, ItemHold, ItemState
 from everhold.core.journal import Delivery, checksum_delivery, decode_deliveries, decode_delivery
 from everhold.core.lease import Fence, Lease, LeaseOwner
 from everhold.core.metrics import Metrics
+from everhold.core.query import FailedAttempt
 from everhold.core.session import Birth, Head, SessionId, SessionState
 from everhold.errors import BadValue
-from everhold.ports.store import Duty
+from everhold.ports.store import Duty, Effect
 
 _numbers = Struct("<qqqqqdd").pack
+_json = msgspec.json.Encoder().encode
+_failed = msgspec.json.Decoder(FailedAttempt).decode
 _NAN: Final = float("nan")
 
 
@@ -43,6 +46,28 @@ _PARKED: Final = {state: crc32(b"parked", begin) for state, begin in _STATES.ite
 LONE_SURROGATE: Final = "a lone surrogate is not text"
 #: Exceptions that reading a damaged row may raise.
 UNREADABLE: Final = (ValueError, TypeError, KeyError, AttributeError, error, msgspec.MsgspecError)
+
+
+def encode_failed_attempt(failed: FailedAttempt | None) -> str | None:
+    """Encodes the failed attempt of a mark for its row."""
+    return None if failed is None else _json(failed).decode()
+
+
+def checksum_mark(ref: int, q: int, worker: str, since: float, failed: str | None) -> int:
+    """The seal of a mark. One without a failed attempt keeps the seal it had before that column
+    existed.
+    """
+    row = (ref, q, worker, float(since))
+    return checksum_row(*row) if failed is None else checksum_row(*row, failed)
+
+
+def read_mark(
+    ref: int, q: int, worker: str, since: float, failed: str | None, sealed: int
+) -> Effect:
+    """Decodes a mark; raises `ValueError` if it is damaged."""
+    if checksum_mark(ref, q, worker, since, failed) != sealed:
+        raise ValueError(f"the mark of q-{q} of session number {ref} does not match its seal")
+    return Effect(q, worker, since, None if failed is None else _failed(failed))
 
 
 class StoredBirth(Birth, frozen=True, omit_defaults=True, kw_only=True):

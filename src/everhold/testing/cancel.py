@@ -410,6 +410,8 @@ class _Cancellations:
         return report
 
     async def _play(self, cancels: tuple[int, When, int] | None) -> _Run:
+        if self.answers is not None:
+            self.answers.begin_run()
         run = _Run(self, self._make(), cancels)
         await run.play()
         return run

@@ -173,6 +173,7 @@ class _Crashes:
     async def _crashed(
         self, commit: int, when: When, expected: dict[str, SessionTrace], calls: Counter[str]
     ) -> CrashPoint:
+        self._answers.begin_run()
         memory = MemoryStore()
         clock = StillClock()
         first = _Mortal(memory, commit, when)

@@ -76,7 +76,8 @@ class RuntimeForTests(Runtime):
 
     async def rest(self) -> None:
         """Wait until running effects, and verbs whose callers were cancelled, have ended."""
-        while tasks := self.engine.effects.tasks | self.engine.shielded.tasks:
+        effects = self.engine.effects
+        while tasks := {*effects.tasks, *effects.waits.values(), *self.engine.shielded.tasks}:
             await asyncio.wait(tasks)
 
     async def skip(self, seconds: float) -> None:
@@ -112,7 +113,8 @@ class RuntimeForTests(Runtime):
 
     async def die(self) -> None:
         """End like a killed process: write nothing more, and let others see that it is gone."""
-        tasks = list(self.engine.effects.tasks)
+        effects = self.engine.effects
+        tasks = [*effects.tasks, *effects.waits.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

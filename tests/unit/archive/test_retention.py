@@ -447,7 +447,9 @@ async def test_what_is_left_over_in_a_database_is_reclaimed(tmp_path, request, k
         f"INSERT INTO {schema}notice VALUES ({', '.join([mark] * 8)})",
         (999, 0, "input", None, 1.0, "{}", 0, 1.0),
     )
-    say(f"INSERT INTO {schema}effect VALUES ({', '.join([mark] * 5)})", (999, 0, "w", 1.0, 0))
+    columns = "session, q, worker, since, seal"
+    values = ", ".join([mark] * 5)
+    say(f"INSERT INTO {schema}effect ({columns}) VALUES ({values})", (999, 0, "w", 1.0, 0))
 
     assert await store.maintenance.reclaim() == ReclaimResult(450, 1800, 2)
     assert await store.maintenance.reclaim() == ReclaimResult()

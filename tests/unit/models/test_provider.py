@@ -5,10 +5,12 @@ import sys
 from typing import Any
 
 import pytest
-from pydantic_ai.exceptions import ModelQuotaExceededError
+from msgspec.structs import replace
+from pydantic_ai.exceptions import ModelQuotaExceededError, ModelRateLimitError
 
 from everhold.core.model_settings import SETTING_NAMES
 from everhold.core.query import Kind, Query
+from everhold.core.retry import Retry
 from everhold.errors import (
     AnswerFailed,
     BadArguments,
@@ -19,11 +21,11 @@ from everhold.errors import (
     ProviderUnavailable,
     ProviderUnconfigured,
 )
-from everhold.models import Model, Patience
+from everhold.models import Model
 from everhold.models import provider as home
 from everhold.models.provider_access import ModelName, parse_model_names
-from everhold.models.provider_errors import classify_model_error
-from everhold.models.retry import RetryBackoff
+from everhold.models.provider_errors import ModelFailure, classify_model_error
+from everhold.models.retry import MODEL_RETRY, RetryBackoff
 
 VARIABLES = (
     "OPENAI_API_KEY",
@@ -89,11 +91,11 @@ def test_what_names_no_model_is_refused(given: Any) -> None:
     assert "provider:name" in str(caught.value)
 
 
-# ---- patience
+# ---- the retry policy of a model
 
 
 def test_waits_double_up_to_the_longest() -> None:
-    pace = RetryBackoff(Patience(attempts=6), never)
+    pace = RetryBackoff(replace(MODEL_RETRY, attempts=6), never)
 
     assert [pace.failed() for _ in range(6)] == [2.0, 4.0, 8.0, 10.0, 10.0, None]
 
@@ -101,21 +103,21 @@ def test_waits_double_up_to_the_longest() -> None:
 def test_a_part_of_each_wait_is_random() -> None:
     """Half of it, unless somebody says otherwise; each wait draws for itself."""
     drawn = iter([0.0, 0.5, 0.75, 0.99])
-    pace = RetryBackoff(Patience(attempts=5), lambda: next(drawn))
+    pace = RetryBackoff(replace(MODEL_RETRY, attempts=5), lambda: next(drawn))
     assert [pace.failed() for _ in range(4)] == [2.0, 3.0, 5.0, pytest.approx(5.05)]
     for jitter, wait in ((0, 2.0), (0.25, 1.75), (1, 1.0)):
-        assert RetryBackoff(Patience(jitter=jitter), lambda: 0.5).failed() == wait
+        assert RetryBackoff(replace(MODEL_RETRY, jitter=jitter), lambda: 0.5).failed() == wait
     drawn = iter([0.0, 0.5, 0.75])
-    pace = RetryBackoff(Patience(), lambda: next(drawn))
+    pace = RetryBackoff(MODEL_RETRY, lambda: next(drawn))
     assert [pace.throttled() for _ in range(3)] == [2.0, 3.0, 5.0]
 
 
 def test_a_random_part_makes_no_wait_shorter_than_a_provider_asks() -> None:
-    """It comes on top of it, up to half of `base`, also on top of the longest."""
+    """It comes on top of it, up to half of `backoff`, also on top of the longest."""
     for draw, more in ((0.0, 0.0), (0.5, 0.5), (0.9, 0.9)):
-        pace = RetryBackoff(Patience(), lambda draw=draw: draw)
+        pace = RetryBackoff(MODEL_RETRY, lambda draw=draw: draw)
         assert [pace.failed(5.0), pace.failed(600.0)] == [5.0 + more, 60.0 + more]
-        pace = RetryBackoff(Patience(), lambda draw=draw: draw)
+        pace = RetryBackoff(MODEL_RETRY, lambda draw=draw: draw)
         assert [pace.throttled(7.0), pace.throttled(60.0)] == [7.0 + more, 60.0 + more]
 
 
@@ -151,52 +153,80 @@ def test_a_used_up_quota_is_not_asked_again() -> None:
     """Waiting does not fill an account, whatever the provider says of when to come back."""
     error = ModelQuotaExceededError("x", "You exceeded your current quota.", retry_after=1.0)
     trouble = classify_model_error(ModelName("openai", "x"), error)
-    pace = RetryBackoff(Patience(), never)
+    pace = RetryBackoff(MODEL_RETRY, never)
     assert (trouble.code, trouble.retry, trouble.wait(pace)) == ("quota_exceeded", "stays", None)
     assert (pace.attempts, pace.throttles) == (0, 0)
 
 
 def test_a_provider_may_ask_for_a_longer_wait_within_limits() -> None:
-    pace = RetryBackoff(Patience(), never)
+    pace = RetryBackoff(MODEL_RETRY, never)
 
     assert [pace.failed(5.0), pace.failed(1.0), pace.failed(600.0)] == [5.0, 4.0, 60.0]
 
 
 def test_slowing_down_is_counted_by_itself() -> None:
     """At most eight times, at most ninety seconds, and a wait of nothing counts as a second."""
-    assert [RetryBackoff(Patience(), never).throttled(wait) for wait in (0.0, 30.0, 90.0)] == [
+    assert [RetryBackoff(MODEL_RETRY, never).throttled(wait) for wait in (0.0, 30.0, 90.0)] == [
         0.0,
         30.0,
         60.0,
     ]
-    pace = RetryBackoff(Patience(), never)
+    pace = RetryBackoff(MODEL_RETRY, never)
     assert [pace.throttled(0.0) for _ in range(9)] == [0.0] * 8 + [None]
-    pace = RetryBackoff(Patience(), never)
+    pace = RetryBackoff(MODEL_RETRY, never)
     assert [pace.throttled(40.0) for _ in range(3)] == [40.0, 40.0, None]
-    pace = RetryBackoff(Patience(), never)
+    pace = RetryBackoff(MODEL_RETRY, never)
     assert [pace.throttled() for _ in range(4)] == [2.0, 4.0, 8.0, 10.0]
     assert pace.attempts == 0
+
+
+def test_a_policy_that_names_errors_retries_only_these() -> None:
+    """Also those that are not retried by default."""
+    pace = RetryBackoff(Retry(3, on="content_filter", jitter=0), never)
+    overloaded = ModelFailure("provider_unavailable", "busy", "passes")
+    filtered = ModelFailure("content_filter", "no", "stays")
+    assert (overloaded.wait(pace), filtered.wait(pace)) == (None, 1.0)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"attempts": 0},
         {"timeout": 0},
         {"chunk_timeout": -1},
-        {"base": -1},
-        {"longest": "x"},
-        {"throttles": True},
-        {"jitter": 1.1},
-        {"jitter": -0.1},
-        {"base": float("nan")},
+        {"rate_limit_wait": -1},
+        {"rate_limit_wait": True},
+        {"retry": 3},
+        {"retry": Retry(on="rate_limit")},
     ],
 )
-def test_patience_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+def test_limits_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadSetting) as caught:
-        Patience(**wrong)
+        Model("openai:x", **wrong)
 
     assert next(iter(wrong)) in str(caught.value)
+
+
+async def test_a_question_with_a_policy_of_its_own_is_asked_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The engine asks again. It is told how long the provider wants to be left alone."""
+    asked: list[str] = []
+
+    async def fails(model: Any, name: Any, *given: Any, **more: Any) -> None:
+        asked.append(str(name))
+        raise ModelRateLimitError("x", "Slow down.", retry_after=7.0 if "one" in str(name) else 9.0)
+
+    monkeypatch.setattr(home, "_loaded", lambda name, key: (fails, classify_model_error))
+    monkeypatch.setattr(home, "refuse_in_tests", lambda what: None)
+    model = Model("openai:one", "openai:two", api_key="k", sleep=refuse_to_sleep)
+    with pytest.raises(AnswerFailed) as caught:
+        await model.answer(Query(0, "0:0", "Where?", retry=Retry(5)), "s-1")
+    await model.close()
+    assert (asked, caught.value.retry_after) == (["openai:one", "openai:two"], 7.0)
+
+
+async def refuse_to_sleep(seconds: float) -> None:
+    raise AssertionError("the model waits by itself")
 
 
 # ---- before anything is asked

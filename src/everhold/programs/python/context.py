@@ -29,12 +29,20 @@ from everhold.core.journal import DeliveryNotes
 from everhold.core.model_settings import parse_model_settings
 from everhold.core.progress import LOGGED, LogEntry, Progress
 from everhold.core.query import MAX_TOKENS, METERED, ON_UNAVAILABLE, Kind, Query, Rerun, Usage
+from everhold.core.retry import Retry, parse_retry
 from everhold.core.schema import describe_misfit, encode_value_as, schema_of
 from everhold.core.turn import SettledTurn
 from everhold.core.unknown_names import checks_keywords, list_keyword_names
-from everhold.errors import AfterCancel, BadArguments, BadValue, CannotRestart, ForeignCall
+from everhold.errors import (
+    AfterCancel,
+    BadArguments,
+    BadSetting,
+    BadValue,
+    CannotRestart,
+    ForeignCall,
+)
 from everhold.ports.answerer import check_on_unavailable
-from everhold.ports.program import Call, Program
+from everhold.ports.program import Call, Program, ProgramEffect
 from everhold.ports.signature import get_return_type
 from everhold.programs.python.event_loop import (
     DeterministicFuture,
@@ -72,12 +80,6 @@ def check_ctx_integer(value: Any, what: str) -> int:
     return int(value)
 
 
-def check_ctx_count(value: Any, what: str) -> int:
-    if check_ctx_integer(value, what) < 0:
-        raise _misfit(what, "0 or more", value)
-    return int(value)
-
-
 def check_ctx_flag(value: Any, what: str) -> bool:
     if not isinstance(value, bool):
         raise _misfit(what, "True or False", value)
@@ -91,6 +93,13 @@ def check_ctx_seconds(value: Any, what: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LIMIT:
         raise _misfit(what, "a number of seconds", value)
     return value
+
+
+def check_ctx_retry(value: Any) -> Retry | None:
+    try:
+        return parse_retry(value)
+    except BadSetting as error:
+        raise BadArguments("ctx", str(error)) from None
 
 
 def parse_ctx_rerun(value: Any) -> Rerun:
@@ -202,7 +211,9 @@ class PythonContext:
         grounded: bool = False,
         underspecified: bool = False,
         to: str | None = None,
+        retry: Retry | None = None,
         timeout: float | None = None,
+        total_timeout: float | None = None,
         default: Any = _NONE,
         model: str | Sequence[str] | None = None,
         on_unavailable: str | None = None,
@@ -215,6 +226,12 @@ class PythonContext:
             options["model"] = _check_model(model)
         if on_unavailable is not None:
             options[ON_UNAVAILABLE] = check_on_unavailable(on_unavailable)
+        if retry is not None or timeout is not None:
+            retry, timeout = check_ctx_retry(retry), check_ctx_seconds(timeout, "timeout")
+            policy = retry or execution.program.retry
+            if total_timeout is None and (policy is None or policy.attempts == 1):
+                total_timeout = timeout  # the only attempt begins now, also one made elsewhere
+                timeout = None
         if execution.budget is not None:
             self._within_budget(1)
         if type(prompt) is not str or not prompt.isascii():
@@ -240,8 +257,10 @@ class PythonContext:
             options or None,
             to=None if to is None else check_ctx_name(to, "to"),
             schema=None if returns is None else _schema(returns),
-            expires_at=None if timeout is None else self._after(timeout),
+            expires_at=None if total_timeout is None else self._after(total_timeout),
             default=_NONE if default is _NONE else encode_value_as(default, returns, "default"),
+            retry=retry,
+            timeout=timeout,
         )
         task.asked += 1
         execution.llm_asked += 1
@@ -333,8 +352,9 @@ class PythonContext:
         function: Callable[..., Any],
         *args: Any,
         rerun: str = "safe",
-        retries: int = 0,
+        retry: Retry | None = None,
         timeout: float | None = None,
+        total_timeout: float | None = None,
         **kwargs: Any,
     ) -> Any:
         if not callable(function):
@@ -349,19 +369,16 @@ class PythonContext:
                 "ctx.call",
                 "pass the function and its arguments, as in ctx.call(f, x), not the coroutine f(x)",
             )
-        options: dict[str, JSON] = (
-            {"retries": retries} if check_ctx_count(retries, "retries") else {}
-        )
-        if check_ctx_seconds(timeout, "timeout") is not None:
-            options["timeout"] = timeout
         query = self._query(
             Kind.CALL,
             name=_get_call_name(function),
             args=_show_arguments(args, kwargs),
             rerun=parse_ctx_rerun(rerun),
-            options=options or None,
+            timeout=total_timeout,
+            retry=check_ctx_retry(retry),
+            attempt_timeout=check_ctx_seconds(timeout, "timeout"),
         )
-        effect = functools.partial(function, *args, **kwargs)
+        effect = ProgramEffect(function, *args, **kwargs)
         return await self._execution.ask(query, _get_result_type(function), effect)
 
     async def sleep(self, seconds: float) -> None:
@@ -384,6 +401,8 @@ class PythonContext:
         rerun: Rerun = Rerun.SAFE,
         timeout: float | None = None,
         to: str | None = None,
+        retry: Retry | None = None,
+        attempt_timeout: float | None = None,
     ) -> tuple[int, Any]:
         if kind in METERED:
             if self._execution.budget is not None:
@@ -399,6 +418,8 @@ class PythonContext:
             rerun=rerun,
             timeout=timeout,
             to=to,
+            retry=retry,
+            attempt_timeout=attempt_timeout,
         )
         pending: Any = self._execution.ask(query, None, effect)
         try:
@@ -609,6 +630,8 @@ class PythonContext:
         options: dict[str, JSON] | None = None,
         timeout: float | None = None,
         default: Any = _NONE,
+        retry: Retry | None = None,
+        attempt_timeout: float | None = None,
     ) -> Query:
         execution = self._execution
         task = self._task()
@@ -629,6 +652,8 @@ class PythonContext:
             schema=schema,
             expires_at=None if timeout is None else self._after(timeout),
             default=_NONE if default is _NONE else to_plain(default, "default"),
+            retry=retry,
+            timeout=attempt_timeout,
         )
 
     def _task(self) -> DeterministicTask:

@@ -31,7 +31,7 @@ from everhold.stores.postgres.address import escape_nul, unescape_nul
 from everhold.stores.postgres.group_commit import HEAD_COLUMNS
 from everhold.stores.postgres.intake_rows import NOW
 from everhold.stores.postgres.lineage import RunQuery
-from everhold.stores.row_codec import read_delivery
+from everhold.stores.row_codec import read_delivery, read_mark
 
 #: Starts a transaction in which all statements see the same moment.
 SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -78,7 +78,7 @@ LOAD: Final = (
     " SELECT w.i, 2, l.id, l.kind, l.body, NULL, l.at, NULL, l.seal, l.session, NULL, NULL,"
     " NULL, NULL, NULL, NULL, NULL"
     " FROM wanted w JOIN everhold.letter l ON l.session = w.ref UNION ALL"
-    " SELECT w.i, 3, e.q, e.worker, NULL, NULL, e.since, NULL, e.seal, e.session, NULL, NULL,"
+    " SELECT w.i, 3, e.q, e.worker, e.failed, NULL, e.since, NULL, e.seal, e.session, NULL, NULL,"
     " NULL, NULL, NULL, NULL, NULL"
     " FROM wanted w JOIN everhold.effect e ON e.session = w.ref ORDER BY 1, 2, 3"
 )
@@ -89,7 +89,7 @@ _PARTS: Final = tuple(
         (3, 8, 2, 9, 4, 10, 11, 6, 7, 5, 12, 13, 14, 15, 16),
         (2, 6, 3, 4, 5, 8),
         (3, 4, 6, 2, 8, 9),
-        (2, 3, 6, 8, 9),
+        (2, 3, 6, 4, 8, 9),
     )
 )
 OPEN: Final = (
@@ -196,10 +196,8 @@ def decode_letter(row: tuple[Any, ...]) -> Letter:
 
 def decode_effect(row: tuple[Any, ...]) -> Effect:
     """Decodes a mark; raises `ValueError` if it is damaged."""
-    q, worker, since, sealed, ref = row
-    if checksum_row(ref, q, unescape_nul(worker), since) != sealed:
-        raise ValueError(f"the mark of q-{q} of session number {ref} does not match its seal")
-    return Effect(q, unescape_nul(worker), since)
+    q, worker, since, failed, sealed, ref = row
+    return read_mark(ref, q, unescape_nul(worker), since, failed, sealed)
 
 
 async def read_page(say: RunQuery, wanted: SessionFilter) -> listing.Rows:

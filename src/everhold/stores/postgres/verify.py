@@ -21,7 +21,13 @@ from everhold.stores.postgres.address import escape_nul, qualify_schema, unescap
 from everhold.stores.postgres.connection import PgConnection
 from everhold.stores.postgres.group_commit import HEAD_COLUMNS
 from everhold.stores.postgres.write import make_label_row
-from everhold.stores.row_codec import UNREADABLE, StoredBirth, read_delivery, read_head
+from everhold.stores.row_codec import (
+    UNREADABLE,
+    StoredBirth,
+    checksum_mark,
+    read_delivery,
+    read_head,
+)
 
 #: Sessions that are read at once.
 PAGE: Final = 200
@@ -82,7 +88,7 @@ class PostgresVerifier:
             " everhold.notice"
             " WHERE session = ANY(%s)",
             "effect": (
-                "SELECT session, q, worker, since, seal FROM everhold.effect WHERE session"
+                "SELECT session, q, worker, since, failed, seal FROM everhold.effect WHERE session"
                 " = ANY(%s)"
             ),
             "mail": (
@@ -269,8 +275,8 @@ def _open(
             shown = msgspec.json.decode(text, type=Query)
             if shown.kind not in EFFECTS and shown != opened[q].query:
                 yield StoreProblem(id, "mismatch", f"the notice of q-{q} differs from the question")
-    for q, worker, since, sealed in parts["effect"].get(head.ref, ()):
-        if checksum_row(head.ref, q, unescape_nul(worker), since) != sealed:
+    for q, worker, since, failed, sealed in parts["effect"].get(head.ref, ()):
+        if checksum_mark(head.ref, q, unescape_nul(worker), since, failed) != sealed:
             yield StoreProblem(id, "broken_seal", f"the effect of q-{q}")
         elif q not in opened:
             yield StoreProblem(id, "dangling_effect", f"q-{q} is not open")

@@ -20,7 +20,12 @@ from everhold.core.session import Birth, Head, SessionEvent, SessionId, SessionS
 from everhold.errors import EverholdError, KeyConflict, Overtaken, UnknownSession
 from everhold.ports.store import Change, RemoteChange
 from everhold.stores.postgres.address import escape_nul, unescape_nul
-from everhold.stores.row_codec import checksum_head, encode_birth
+from everhold.stores.row_codec import (
+    checksum_head,
+    checksum_mark,
+    encode_birth,
+    encode_failed_attempt,
+)
 
 LIGHT: Final = (
     "WITH moved AS (UPDATE everhold.head_1 SET revision = %s, n = %s, open_from = %s, updated_at"
@@ -53,10 +58,11 @@ STEPS: Final = (
     " (DELETE FROM everhold.effect"
     " e USING moved m WHERE e.session = m.ref AND (m.ended OR e.q = ANY(m.closed))), begun AS"
     " (INSERT INTO"
-    " everhold.effect (session, q, worker, since, seal) SELECT e.session, e.q, e.worker,"
-    " e.since, e.seal FROM moved m,"
+    " everhold.effect (session, q, worker, since, seal, failed) SELECT e.session, e.q,"
+    " e.worker, e.since, e.seal, e.failed FROM moved m,"
     " json_populate_recordset(NULL::everhold.effect, m.effects) e ON CONFLICT (session, q)"
-    " DO UPDATE SET worker = excluded.worker, since = excluded.since, seal = excluded.seal)"
+    " DO UPDATE SET worker = excluded.worker, since = excluded.since, seal = excluded.seal,"
+    " failed = excluded.failed)"
     " SELECT ref FROM moved"
 )
 #: Applies many other changes in order; returns the outcome of each.
@@ -412,13 +418,14 @@ def _notice_row(ref: int, notice: Any) -> dict[str, Any]:
 
 
 def _effect_row(ref: int, effect: Any) -> dict[str, Any]:
-    sealed = checksum_row(ref, effect.q, effect.worker, float(effect.since))
+    failed = encode_failed_attempt(effect.failed)
     return {
         "session": ref,
         "q": effect.q,
         "worker": escape_nul(effect.worker),
         "since": float(effect.since),
-        "seal": sealed,
+        "failed": failed,
+        "seal": checksum_mark(ref, effect.q, effect.worker, float(effect.since), failed),
     }
 
 

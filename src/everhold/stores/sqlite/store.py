@@ -65,6 +65,7 @@ from everhold.stores.row_codec import (
     check_duties,
     read_head,
     read_journal,
+    read_mark,
     release_if_held,
 )
 from everhold.stores.sqlite import intake_rows, lineage
@@ -268,16 +269,9 @@ class SQLiteStore:
 
     def _effects(self, ref: int) -> builtins.list[Effect]:
         rows = self._run(
-            "SELECT q, worker, since, seal FROM effect WHERE session = ? ORDER BY q", (ref,)
+            "SELECT q, worker, since, failed, seal FROM effect WHERE session = ? ORDER BY q", (ref,)
         )
-        effects = []
-        for q, worker, since, sealed in rows:
-            if checksum_row(ref, q, worker, since) != sealed:
-                raise ValueError(
-                    f"the mark of q-{q} of session number {ref} does not match its seal"
-                )
-            effects.append(Effect(q, worker, since))
-        return effects
+        return [read_mark(ref, *row) for row in rows]
 
     async def find(self, key: str) -> SessionId | None:
         with self._reading():

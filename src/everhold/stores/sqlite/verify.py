@@ -24,7 +24,13 @@ from everhold.core.query import EFFECTS, Query
 from everhold.core.session import Head
 from everhold.errors import EverholdError
 from everhold.ports.store import ProgressCallback, StoreProblem
-from everhold.stores.row_codec import UNREADABLE, StoredBirth, read_delivery, read_head
+from everhold.stores.row_codec import (
+    UNREADABLE,
+    StoredBirth,
+    checksum_mark,
+    read_delivery,
+    read_head,
+)
 from everhold.stores.sqlite import intake_rows, lineage
 from everhold.stores.sqlite.database import load_migrations
 from everhold.stores.sqlite.write import HEAD_COLUMNS
@@ -253,15 +259,15 @@ def _is_missing(
 
 
 def _marks(connection: sqlite3.Connection, session_id: str, head: Head) -> Iterator[StoreProblem]:
-    for table, columns in (
-        ("notice", "q, kind, addressee, asked_at, query"),
-        ("effect", "q, worker, since"),
+    for table, columns, checksum in (
+        ("notice", "q, kind, addressee, asked_at, query", checksum_row),
+        ("effect", "q, worker, since, failed", checksum_mark),
     ):
         rows = connection.execute(
             f"SELECT seal, session, {columns} FROM {table} WHERE session = ?", (head.ref,)
         )
         for sealed, *row in rows.fetchall():
-            if checksum_row(*row) != sealed:
+            if checksum(*row) != sealed:
                 yield StoreProblem(session_id, "broken_seal", f"the {table} of q-{row[1]}")
 
 

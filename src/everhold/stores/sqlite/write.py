@@ -20,7 +20,13 @@ from everhold.core.journal import checksum_delivery as delivery_seal
 from everhold.core.session import Birth, Head, SessionState
 from everhold.errors import KeyConflict, Overtaken
 from everhold.ports.store import Change, Letter, ValueWrite
-from everhold.stores.row_codec import checksum_head, encode_birth, read_head
+from everhold.stores.row_codec import (
+    checksum_head,
+    checksum_mark,
+    encode_birth,
+    encode_failed_attempt,
+    read_head,
+)
 from everhold.stores.sqlite import intake_rows, lineage
 
 #: The UPDATE of a light change. It names no indexed column (rule 2).
@@ -51,7 +57,8 @@ _NOTICE: Final = (
     " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, (SELECT created_at FROM head_2 WHERE ref = ?1))"
 )
 _EFFECT: Final = (
-    "INSERT OR REPLACE INTO effect (session, q, worker, since, seal) VALUES (?, ?, ?, ?, ?)"
+    "INSERT OR REPLACE INTO effect (session, q, worker, since, failed, seal)"
+    " VALUES (?, ?, ?, ?, ?, ?)"
 )
 
 _text = msgspec.json.Encoder().encode
@@ -149,8 +156,9 @@ def _land_rest(run: Any, change: Change, head: Head) -> None:
         )
         run(_NOTICE, (*row, checksum_row(*row)))
     for effect in change.effects:
-        mark = (ref, effect.q, effect.worker, float(effect.since))
-        run(_EFFECT, (*mark, checksum_row(*mark)))
+        failed = encode_failed_attempt(effect.failed)
+        mark = (ref, effect.q, effect.worker, float(effect.since), failed)
+        run(_EFFECT, (*mark, checksum_mark(*mark)))
     for letter_id in change.read:
         run("DELETE FROM letter WHERE id = ? AND session = ?", (letter_id, ref))
     for birth, born in change.births:

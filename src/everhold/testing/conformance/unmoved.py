@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from everhold.core.query import Kind
+from everhold.core.query import FailedAttempt, Kind, Usage
 from everhold.core.session import SessionId, SessionState
 from everhold.core.status import Raised, Returned, Stopped
 from everhold.errors import Overtaken
@@ -353,6 +353,33 @@ class UnmovedContract(StoreContractBase):
 
         await commit_touch(store, record, effects=[Effect(0, "ada", 2.0)])
         assert await list_orphans(store, {"ada"}) == []
+
+    async def test_a_mark_keeps_its_failed_attempt(self, store: Store) -> None:
+        """It is read as it was written, replaced with the mark, and gone with it. The session is
+        due at the time of the next attempt.
+        """
+        record = await commit_start(
+            store, "s-1", make_query(0, Kind.CALL), make_query(1, Kind.CALL)
+        )
+        usage = Usage(prompt_tokens=3, model="m")
+        failed = FailedAttempt(1, 5, "no\x00 route ü 😀", 2.0, 14.5, usage)
+        waits = Effect(0, NO_WORKER, 14.5, failed)
+        record = await commit_touch(
+            store, record, effects=[waits, Effect(1, "ada", 2.0)], tip={"due_at": 14.5}
+        )
+
+        assert record.effects == [waits, Effect(1, "ada", 2.0)]
+        assert await list_due(store, 14.0, 9) == []
+        assert (await list_due(store, 15.0, 9), await store.next_due()) == (["s-1"], 14.5)
+
+        begun = Effect(0, "ada", 15.0, failed)
+        record = await commit_touch(store, record, effects=[begun], tip={"due_at": None})
+        assert record.effects == [begun, Effect(1, "ada", 2.0)]
+
+        record = await commit_step(store, record, answers={0: "done"})
+        assert record.effects == [Effect(1, "ada", 2.0)]
+        again = Effect(0, "bob", 16.0)
+        assert again in (await commit_touch(store, record, effects=[again])).effects
 
     async def test_a_recorded_outcome_is_no_orphan(self, store: Store) -> None:
         """The change that records the outcome removes the mark."""
