@@ -38,7 +38,7 @@ _PERMANENT: Final = (BadSchema, BadValue)
 #: A code, in contrast to the name of a class.
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]*")
 #: A policy is stored as JSON, which has no infinity.
-_FiniteSeconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+BackoffSeconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _Timeout = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 
 
@@ -51,12 +51,12 @@ class Retry(msgspec.Struct, frozen=True, gc=False):
     default these are all that a retry can help. `Retry(1)` means no retry.
     """
 
-    attempts: PositiveInt = 3
-    backoff: _FiniteSeconds = 1.0  # before the second attempt
+    attempts: PositiveInt = 3  # in all
+    backoff: BackoffSeconds = 1.0  # before the second attempt
     factor: Annotated[float, msgspec.Meta(ge=1, le=1000)] = 2.0  # by which the wait grows
-    max_backoff: _FiniteSeconds = 60.0
+    max_backoff: BackoffSeconds = 60.0  # the longest wait between two attempts
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.1  # the random part of a wait
-    on: tuple[str, ...] = ()
+    on: tuple[str, ...] = ()  # the names of errors that are tried again; empty: see above
 
     if TYPE_CHECKING:
 

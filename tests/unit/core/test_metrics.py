@@ -208,3 +208,13 @@ def test_metrics_speak_the_language_of_observers():
     events = {name for name in vars(Observer) if not name.startswith("_")}
 
     assert {"paused", "answered", "partly_answered", "resumed"} == events & set(vars(Metrics))
+
+
+def test_each_attempt_is_a_model_call():
+    """A question that took three attempts asked a model three times."""
+    metrics = Metrics()
+    query = Query(0, "0:0", "hello")
+    metrics.paused([query])
+    metrics.answered(query, QueryAnswer(0, "hi", attempts=3))
+
+    assert metrics.llm_calls == 3

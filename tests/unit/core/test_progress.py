@@ -2,7 +2,7 @@
 
 import msgspec
 
-from everhold.core.progress import LogEntry, LogRing, Progress
+from everhold.core.progress import MAX_HEAD_CHARS, LogEntry, LogRing, Progress
 
 
 def test_an_entry_has_four_fields():
@@ -38,3 +38,17 @@ def test_progress_without_words_says_null():
     """The message of a progress is null when there is none."""
     assert Progress(1, 3).json() == {"step": 1, "total": 3, "message": None}
     assert Progress(2, 3, "half").json() == {"step": 2, "total": 3, "message": "half"}
+
+
+def test_progress_in_words() -> None:
+    """The total and the message are left out if they are not known."""
+    assert str(Progress(1, 3, "one")) == "1 of 3: one"
+    assert [str(Progress(1, 3)), str(Progress(1, 0))] == ["1 of 3", "1"]
+
+
+def test_a_long_message_is_short_in_the_head() -> None:
+    """What fits is the same object."""
+    short = Progress(1, 3, "x" * MAX_HEAD_CHARS)
+    assert short.shorten() is short
+    assert Progress(1, 3).shorten() == Progress(1, 3)
+    assert Progress(1, 3, "x" * 999).shorten().message == "x" * (MAX_HEAD_CHARS - 1) + "…"
