@@ -14,6 +14,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -23,6 +24,8 @@ MAX_FRAMES: Final = 20
 MAX_RELATED_FRAMES: Final = 6
 #: Causes in a chain, and exceptions of one group.
 MAX_RELATED: Final = 3
+#: How often a frame that is repeated, as by a recursion, is shown.
+MAX_REPEATED: Final = 3
 MAX_BYTES: Final = 8192
 MAX_MESSAGE_CHARS: Final = 1000
 MAX_NOTES: Final = 5
@@ -88,13 +91,11 @@ def _one(info: ExceptionInfo) -> list[str]:
     lines = []
     if any(frame.function for frame in info.frames):
         lines.append("Traceback (most recent call last):")
-    half = (len(info.frames) + 1) // 2
-    for place, frame in enumerate(info.frames):
-        if place == half and info.left_out:
-            lines.append(f"  [{info.left_out} frames left out]")
-        where = f", in {frame.function}" if frame.function else ""
-        lines.append(f'  File "{frame.file}", line {frame.line}{where}')
-        lines += [f"    {line}" for line in (frame.code, frame.mark) if line]
+    half = (len(info.frames) + 1) // 2 if info.left_out else 0
+    lines += _list_frames(info.frames[:half])
+    if half:
+        lines.append(f"  [{info.left_out} frames left out]")
+    lines += _list_frames(info.frames[half:])
     lines += [
         *info.summary.split("\n"),
         *(line for note in info.notes for line in note.split("\n")),
@@ -104,6 +105,22 @@ def _one(info: ExceptionInfo) -> list[str]:
         lines += [f"  | {line}".rstrip() for line in _chain(part)]
     if info.more:
         lines.append(f"  +---------------- {info.more} more ----------------")
+    return lines
+
+
+def _list_frames(frames: list[FrameInfo]) -> list[str]:
+    """Frames as Python lists them: of a frame that is repeated, only the first few."""
+    lines = []
+    for frame, alike in groupby(frames):
+        count = len(list(alike))
+        where = f", in {frame.function}" if frame.function else ""
+        one = [f'  File "{frame.file}", line {frame.line}{where}']
+        one += [f"    {line}" for line in (frame.code, frame.mark) if line]
+        lines += one * min(count, MAX_REPEATED)
+        more = count - MAX_REPEATED
+        if more > 0:
+            times = f"{more} more time{'' if more == 1 else 's'}"
+            lines.append(f"  [Previous line repeated {times}]")
     return lines
 
 

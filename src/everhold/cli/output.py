@@ -46,6 +46,8 @@ MIN_COLUMN_WIDTH: Final = 8
 NARROW_TERMINAL: Final = 60
 #: Work that takes less than this many seconds shows no progress bar.
 MOMENT: Final = 0.5
+#: Characters of an error in a line about a session; `show` and `--json` have all of it.
+MAX_ERROR_LENGTH: Final = 400
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -327,7 +329,7 @@ def format_progress(progress: Progress | None, limit: int = 0) -> str:
 def _format_state(status: Status, name: str) -> str:
     match status:
         case Finished(outcome=Raised(error=error)):
-            return f"failed · {name} · {format_line(error)}"
+            return f"failed · {name} · {format_line(error, MAX_ERROR_LENGTH)}"
         case Finished(outcome=Stopped(reason=reason)):
             return f"cancelled · {name}" + (f" · {format_line(reason)}" if reason else "")
         case Finished(metrics=metrics):

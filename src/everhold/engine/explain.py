@@ -30,6 +30,7 @@ from everhold.core.query import (
 )
 from everhold.core.session import OUTSIDE, WORKERS, SessionState, format_session_name
 from everhold.core.status import LATEST, Raised, Returned, Stopped
+from everhold.core.turn import TurnFailed
 from everhold.engine.accept import BUDGET_LETTER
 from everhold.engine.children import child_id
 from everhold.engine.intake_messages import is_for_running_turn
@@ -195,6 +196,7 @@ class _Explainer:
                 " moved it."
             )
             self.moves.append(_ANY_PROCESS)
+        self._last_turn()
         restarted, _ = split_at_last_restart(record.deliveries)
         if restarted is not None:
             self.because.append(
@@ -246,6 +248,20 @@ class _Explainer:
         blocked = self._record.head.blocked(query.q)
         why = () if blocked is None else (blocked.code, blocked.message)
         return (query.kind, query.name, query.to or "", *why)
+
+    def _last_turn(self) -> None:
+        """Say that the last turn of a conversation failed."""
+        settled = next(
+            (
+                one.notes.settled
+                for one in reversed(self._record.deliveries)
+                if one.notes is not None and one.notes.settled is not None
+            ),
+            None,
+        )
+        if settled is not None and isinstance(settled.outcome, TurnFailed):
+            self.because.append(f"Its last turn ({settled.turn}) failed: {settled.outcome.error}")
+            self.exception = settled.outcome.exception
 
     def _open(self, entries: Sequence[AskedQuery]) -> None:
         """Explain open questions of the same kind, by the first few of them."""
