@@ -42,31 +42,46 @@ from everhold.wire import (
     status_json,
 )
 
-#: Hints for a model, where the hint of an error names commands of a shell.
+#: Hints for a model, where the hint of an error names commands of a shell. {session} is
+#: `session_id 's-…'`.
 HINTS: Final = {
     "unknown_session": "Call the tool `sessions` to list the existing sessions.",
-    "unknown_query": "Call the tool `status` with the session_id to see the open questions.",
-    "no_open_query": "Call the tool `status` with the session_id to see what it waits for.",
-    "many_open_queries": "Give the `id` of the question; the tool `status` shows it.",
+    "unknown_query": "Call the tool `status` with {session} to see the open questions.",
+    "no_open_query": "Call the tool `status` with {session} to see what it waits for.",
+    "many_open_queries": (
+        "Give the `id` of the question; call the tool `status` with {session} to see it."
+    ),
+    "query_closed": "Call the tool `status` with {session} to see the questions that are open now.",
+    "waiting": "Call the tool `status` with {session} to see what it waits for.",
+    "turn_waiting": "Call the tool `status` with {session} to see what its turn waits for.",
     "unknown_program": "Call the tool `strategies` to list the programs.",
     "bad_arguments": "Call the tool `strategies` with the program's name to see its parameters.",
-    "bad_step": "Call the tool `status` with the session_id and steps: true to see the steps.",
+    "bad_step": "Call the tool `status` with {session} and steps: true to see the steps.",
     "illegal_move": (
         "Only a failed session can be retried. `fork` starts a new session from a step of any"
         " session."
     ),
     "answer_failed": (
-        "The error is recorded as the answer. To answer again, call the tool `fork` with `at`, the"
-        " step of that answer, and `answer`."
+        "The error is recorded as the answer. To answer again, call the tool `fork` with {session},"
+        " `at`, the step of that answer, and `answer`."
     ),
     "budget_exceeded": (
-        "Call the tool `retry` with a larger `budget`: the session continues from its last answer."
+        "Call the tool `retry` with {session} and a larger `budget`: the session continues from its"
+        " last answer."
     ),
     "failed": (
-        "The tool `retry` continues from the last answer. `fork` starts a new session from an"
-        " earlier step."
+        "Once the cause is fixed, call the tool `retry` with {session}: the session continues from"
+        " its last answer. `fork` starts a new session from an earlier step."
     ),
 }
+
+
+def _format_hint(code: str, session_id: str) -> str | None:
+    """The hint for a model; None if it has the one that people get."""
+    hint = HINTS.get(code)
+    if hint is None:
+        return None
+    return hint.format(session=f"session_id {session_id!r}" if session_id else "its session_id")
 
 
 def render_status(
@@ -90,8 +105,9 @@ def render_status(
         shown = status_json(_without_people(status))
     if title:
         shown["title"] = title
-    if shown["status"] == "error" and shown.get("code") in HINTS:
-        shown["hint"] = HINTS[str(shown["code"])]
+    if shown["status"] == "error":
+        hint = _format_hint(str(shown.get("code")), status.session_id)
+        shown["hint"] = hint or translate_move(str(shown["hint"]), option)
     people = [_render_person_question(query, option) for query in list_other_questions(status)]
     people += [
         {"kind": "signal", "prompt": name, "command": command}
@@ -279,13 +295,16 @@ _COMMANDS: Final = (
         ),
         r"Answer it: the tool `answer`, session_id \1, id \2",
     ),
-    (r": everhold (retry|explain) (.+)$", r": the tool `\1`, session_id \2"),
+    (r": everhold (retry|explain) (\S+|'[^']+')$", r": the tool `\1`, session_id \2"),
+    (r": everhold show (\S+|'[^']+')$", r": the tool `status`, session_id \1, steps: true"),
+    (r": everhold sessions$", r": the tool `sessions`"),
     (r": everhold fork (.+) --at (\d+)$", r": the tool `fork`, session_id \1, at \2"),
 )
 
 
 def translate_move(sentence: str, option: str) -> str:
-    """A sentence of `explain` with a tool in place of its command, if a tool does the same."""
+    """A sentence with a tool in place of the command at its end, if a tool does the same."""
+    sentence = sentence.removesuffix(option)
     for command, tool in _COMMANDS:
         sentence = re.sub(command, tool, sentence)
     return add_database_option(sentence, option)
@@ -297,10 +316,12 @@ def translate_move(sentence: str, option: str) -> str:
 def render_error(error: EverholdError, option: str = "") -> dict[str, JSON]:
     """An error as a tool returns it. `option` is what commands need to read this database."""
     shown = error_json(error)
-    hint = HINTS.get(error.code) or error.hint or "Nothing was changed. Correct the call."
+    session_id = str(getattr(error, "session_id", ""))
+    hint = _format_hint(error.code, session_id) or error.hint
     if error.hint.startswith("Did you mean "):
         hint = f"{error.hint} {hint}" if hint != error.hint else hint
-    return {"status": "refused", **shown, "hint": add_database_option(hint, option)}
+    hint = translate_move(hint or "Nothing was changed. Correct the call.", option)
+    return {"status": "refused", **shown, "hint": hint}
 
 
 def render_unforeseen_error(error: BaseException) -> dict[str, JSON]:

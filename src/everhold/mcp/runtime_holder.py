@@ -100,6 +100,7 @@ class RuntimeHolder:
             runtime = open(self._database, llm=self._llm, observers=self._observers)
         try:
             opened = await runtime.__aenter__()
+            opened.database_option = self.option
             self._file = None if found.path is None else DatabaseFile(found.path)
             return opened
         except EverholdError:

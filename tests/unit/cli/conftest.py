@@ -12,6 +12,7 @@ import click
 import pytest
 
 from everhold.cli.app import main
+from everhold.ports.program import REGISTRY
 
 SHOP = """
 import everhold
@@ -116,6 +117,14 @@ class Said:
 
 
 Cli = Callable[..., Said]
+
+
+def forget_programs(stem: str = "shop") -> None:
+    """As in a new process: the next look at the file sees what changed."""
+    for name in [name for name in sys.modules if name.startswith(f"{stem}_")]:
+        del sys.modules[name]
+    for key in [key for key in REGISTRY if f"{stem}.py:" in key[0]]:
+        del REGISTRY[key]
 
 
 class Keyboard(io.StringIO):

@@ -6,23 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from everhold.ports.program import REGISTRY
-
-from .conftest import Cli
+from .conftest import Cli, forget_programs
 
 pytestmark = pytest.mark.process
 
 
 def refund(cli: Cli) -> None:
     cli("run", "shop.py:refund", "order=7", "--key", "seven", "--answer-with", "cat")
-
-
-def forget_programs() -> None:
-    """As in a new process: the next look at the file sees what changed."""
-    for name in [name for name in sys.modules if name.startswith("shop_")]:
-        del sys.modules[name]
-    for key in [key for key in REGISTRY if "shop.py:" in key[0]]:
-        del REGISTRY[key]
 
 
 def test_replay_asks_what_was_asked_and_calls_nothing(cli: Cli) -> None:
