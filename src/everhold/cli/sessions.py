@@ -367,6 +367,13 @@ def _show_end(status: Status, record: SessionRecord, full: bool) -> None:
     """Open questions, the result, or the error with its traceback."""
     from everhold.engine.journal_reader import index_queries
 
+    for effect in record.effects:
+        failed = effect.failed
+        if failed is not None:
+            click.echo(
+                f"  q-{effect.q}: attempt {failed.number} of {failed.of} failed"
+                f" ({format_ago(failed.at)}): {format_line(failed.error, 160)}"
+            )
     if isinstance(status, Paused):
         for query in status.queries:
             limit = 0 if full else MAX_PROMPT_CHARS

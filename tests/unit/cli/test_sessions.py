@@ -10,6 +10,7 @@ import click
 import pytest
 
 from everhold.cli.output import format_ago, format_line, strip_controls
+from tests.failures import collect_failures
 
 from .conftest import Cli
 
@@ -415,3 +416,37 @@ def test_calls_of_hooks_are_shown_only_in_full(cli: Cli, tmp_path: Path) -> None
     assert "(needs an approval)" in shown and "error" not in shown
     assert "hook:before_tool_call" in cli("show", "c", "--full").out
     assert "none of its 5 steps" in cli("show", "c", "--failed").out
+
+
+FAILS = """
+import everhold
+
+def pay() -> str:
+    raise ConnectionError("the bank is closed")
+
+@everhold.program
+async def buys(ctx: everhold.Context) -> str:
+    return await ctx.call(pay, retry=everhold.Retry(4, backoff=3600))
+"""
+
+
+@pytest.mark.process
+def test_a_failed_attempt_that_is_followed_by_another_is_shown(cli: Cli) -> None:
+    """`run` says until when it waits, `show` and `explain` why, and a worker has nothing to do."""
+    Path("buying.py").write_text(FAILS)
+    said = cli("run", "buying.py:buys", "--key", "k", "--wait", "0")
+    while "attempt 2 of 4" not in said.err:
+        said = cli("run", "-c", "k", "--wait", "0")
+    assert said.code == 10
+    assert "waiting · k · for attempt 2 of 4 of call buying:pay · until " in said.err
+    failed = ": ConnectionError: the bank is closed (buying.py, line 5, in pay)"
+    with collect_failures() as row:
+        for name in ("show", "explain"):
+            with row(name):
+                out = cli(name, "k").out
+                assert "attempt 1 of 4 failed" in out
+                assert failed in out
+        with row("worker --once"):
+            assert cli("worker", "--once").code == 0
+        with row("inbox"):
+            assert "no open questions" in cli("inbox").out
