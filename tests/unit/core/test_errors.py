@@ -238,3 +238,42 @@ def test_an_error_of_waiting_has_the_reason_of_the_first_blocked_question():
         " s-1"
     )
     assert errors.Waiting("s-1", queries[:1]).blocked is None
+
+
+def test_an_error_names_the_session_as_its_caller_did():
+    """Sentence and hint say what was typed; the id can still be read."""
+    failed = errors.Failed("s-1", "boom", "Then: everhold retry s-1")
+    errors.name_session(failed, "batch 1")
+    assert str(failed) == "session 'batch 1' failed: boom"
+    assert failed.hint == "Then: everhold retry 'batch 1'"
+    assert failed.session_id == "s-1"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.Failed("batch-1", "boom"),
+        errors.KeyConflict("batch-1", "s-1"),
+        errors.BadSetting("limit", "it must be positive"),
+        errors.Failed("", "boom"),
+    ],
+    ids=["already said", "about the key itself", "no session", "no id"],
+)
+def test_some_errors_keep_their_words_when_a_session_is_named(error):
+    """There is no id to replace, or the error says what the key and the session have to do."""
+    before = str(error)
+    errors.name_session(error, "batch-1")
+    assert str(error) == before
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "card 'c-1' already exists, and cards are immutable"),
+        ({"key": "score"}, "card 'c-1' already has a 'score', and cards are immutable"),
+        ({"samples": True}, "card 'c-1' has samples already; samples are write-once"),
+    ],
+)
+def test_a_card_that_exists_says_what_of_it_exists(facts, words):
+    """The card, one of its keys, or its samples."""
+    assert str(errors.CardImmutable("c-1", **facts)) == words

@@ -27,6 +27,7 @@ from everhold.core.query import (
     Query,
     QueryAnswer,
     Rerun,
+    format_answer_error,
     has_new_wording,
     inherit_namespace,
     make_lua_namespace,
@@ -34,6 +35,7 @@ from everhold.core.query import (
     parse_query_number,
 )
 from everhold.core.session import mint
+from everhold.exception_info import ExceptionInfo, FrameInfo
 
 ASKED = Query(3, "0.1:2", "Which owl?", options={"temperature": 0.5})
 
@@ -246,3 +248,32 @@ def test_people_are_told_what_moves_a_session_that_waits():
     """
     silent = {kind for kind, facts in KINDS.items() if not (facts.because and facts.move)}
     assert silent == {Kind.TIMER, Kind.STATE}
+
+
+CHARGE = ExceptionInfo("KeyError", "'total'", [FrameInfo("/app/shop.py", 7, "charge")])
+
+
+@pytest.mark.parametrize(
+    ("error", "exception", "line"),
+    [
+        (None, None, ""),
+        ({"code": "timeout", "message": "too late"}, None, "too late"),
+        ({"code": "KeyError", "message": "'total'"}, None, "KeyError: 'total'"),
+        ({"code": "KeyError", "message": "KeyError"}, None, "KeyError"),
+        (
+            {"code": "KeyError", "message": "'total'"},
+            CHARGE,
+            "KeyError: 'total' (shop.py, line 7, in charge)",
+        ),
+        (
+            {"code": "KeyError", "message": "'total'"},
+            ExceptionInfo("KeyError"),
+            "KeyError: 'total'",
+        ),
+    ],
+)
+def test_the_error_of_an_answer_in_one_line(error, exception, line):
+    """An error of code has its class and place, any other its sentence alone."""
+    answer = QueryAnswer(3, error=error, exception=exception)
+
+    assert format_answer_error(answer) == line

@@ -19,6 +19,7 @@ from everhold.core.session import (
     SessionId,
     SessionState,
     apply_event,
+    format_session_name,
     get_budget,
     mint,
 )
@@ -191,3 +192,14 @@ def test_a_changed_budget_replaces_that_of_the_birth():
 
     assert get_budget(birth, Metrics()) == Budget(max_tokens=9)
     assert get_budget(birth, Metrics(budget=Budget())) == Budget()
+
+
+@pytest.mark.parametrize("key", [None, "", " ", "@last", "-k", "s-0123456789abcdef01"])
+def test_a_session_is_called_by_its_id_if_its_key_could_be_misread(key):
+    """No key, an empty one, an alias, an option or the form of an id: the id is the name."""
+    assert format_session_name("s-1", key) == "s-1"
+
+
+def test_a_session_is_called_by_its_key():
+    """People chose the key, so messages say it."""
+    assert format_session_name("s-1", "batch-1") == "batch-1"

@@ -21,12 +21,15 @@ from everhold.core.status import (
     Running,
     SessionFacts,
     Stopped,
+    describe_signals,
+    hint_after_failure,
     is_idle_expired,
     require_sole_query,
     snapshot_session,
     snapshot_sessions,
 )
-from everhold.errors import BadSetting, Cancelled, Failed, ManyOpenQueries, NoOpenQuery
+from everhold.errors import BadSetting, Cancelled, Failed, ManyOpenQueries, NoOpenQuery, Stuck
+from everhold.exception_info import ExceptionInfo, FrameInfo
 
 
 def asked(number, prompt="hello", **fields):
@@ -364,3 +367,51 @@ def test_a_failure_by_an_error_for_an_answer_does_not_send_people_to_a_retry():
     with pytest.raises(Failed) as failed:
         _ = Finished("s-1", Raised("not logged in", kind="answer_failed"), {}).result
     assert failed.value.hint.endswith("fork the session before it: everhold explain s-1")
+
+
+def test_a_paused_session_may_need_something_from_outside():
+    """An open question and a signal come from outside; a timer does not."""
+    assert Paused("s-1", (asked(0),)).needs_outside
+    assert Paused("s-1", signals=("paid",)).needs_outside
+    assert not Paused("s-1", until=9.0).needs_outside
+
+
+def test_signals_in_words():
+    """The input of a conversation is no name that people know."""
+    assert describe_signals(("input", "paid")) == ("an input", "the signal 'paid'")
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        (
+            "answer_failed",
+            "A retry replays the recorded error. To ask again, fork the session before it:"
+            " everhold explain 'batch 1'",
+        ),
+        ("budget_exceeded", "Raise the budget; see how: everhold explain 'batch 1'"),
+        ("ValueError", "Fix the program, then: everhold retry 'batch 1'"),
+    ],
+)
+def test_the_hint_after_a_failure_has_a_complete_command(kind, hint):
+    """What helps depends on what failed; the command names the session as people do."""
+    assert hint_after_failure(kind, "batch 1") == hint
+
+
+def test_the_hint_of_an_error_of_ours_comes_before_the_retry():
+    """What the error itself advises is said first."""
+    hint = hint_after_failure("stuck", "batch-1")
+
+    assert hint == f"{Stuck.hint} Then: everhold retry batch-1"
+
+
+def test_a_failed_session_without_its_exception_has_the_frames_as_a_note():
+    """Another process has no exception to chain to: a note has the recorded frames."""
+    info = ExceptionInfo("KeyError", "'total'", [FrameInfo("/app/shop.py", 7, "charge")])
+    done = Finished("s-1", Raised("'total'", kind="KeyError", exception=info), {}, key="batch-1")
+
+    with pytest.raises(Failed, match="'batch-1'") as raised:
+        _ = done.result
+
+    assert '  File "/app/shop.py", line 7, in charge' in raised.value.__notes__[0]
+    assert raised.value.__cause__ is None
