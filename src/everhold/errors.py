@@ -81,6 +81,8 @@ def name_session(error: EverholdError, name: str) -> None:
     message, *rest = error.args
     error.args = (str(message).replace(repr(session_id), repr(name)), *rest)
     error.hint = error.hint.replace(session_id, quote_word(name))
+    if getattr(error, "name", None) == session_id:
+        error.name = name  # type: ignore[attr-defined]
 
 
 class UsageError(EverholdError):

@@ -247,6 +247,9 @@ def test_an_error_names_the_session_as_its_caller_did():
     assert str(failed) == "session 'batch 1' failed: boom"
     assert failed.hint == "Then: everhold retry 'batch 1'"
     assert failed.session_id == "s-1"
+    waiting = errors.Waiting("s-1", ("q",))
+    errors.name_session(waiting, "batch 1")
+    assert waiting.name == "batch 1"
 
 
 @pytest.mark.parametrize(
