@@ -123,7 +123,7 @@ _PARKED: Final = (
 _DIALECT: Final = listing.Dialect(
     head="head_2",
     columns=HEAD_COLUMNS,
-    ended="h.state IN ('completed', 'failed', 'cancelled')",  # as in the index
+    ended="h.state <> 'running' AND h.state <> 'paused'",  # as in the index
     ended_at="h.updated_at",
     queued="EXISTS (SELECT 1 FROM letter l WHERE l.session = n.session AND l.kind = 'answer'"
     " AND json_extract(l.body, '$.q') = n.q)",
