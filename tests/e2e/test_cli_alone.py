@@ -28,7 +28,16 @@ async def refund(ctx: everhold.Context, order: str) -> str:
         return "declined"
     raise ValueError("broken on purpose")
 
+@everhold.program
+async def sort(ctx: everhold.Context, letter: str) -> str:
+    return await ctx.llm(letter)
+
 clerk = everhold.Agent(instructions="Be brief.")
+"""
+MAIL = """
+name = "mail"
+graders = ["contains"]
+cases = [{id = "one", input = "broken", expected = "broken"}]
 """
 #: Python loads this before anything else, in every process that is started: it notes whoever
 #: reaches out.
@@ -68,6 +77,7 @@ EVERYTHING = [
     "answer seven --as ana --yes",
     "watch seven",
     "retry seven",
+    "budget seven --max-llm-calls 9",
     "cancel forked",
     "delete forked --yes",
     "schedule add nightly shop.py:refund order=7 --cron @daily",
@@ -80,6 +90,13 @@ EVERYTHING = [
     "db migrate",
     "db copy copy.db",
     "db gc --older-than 1d",
+    "eval run mail.toml shop.py:sort --key first --answer-with cat",
+    "eval list",
+    "eval scenario list",
+    "card list",
+    "card find --limit 3",
+    "hub reindex",
+    "version",
     "init made",
 ]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -96,6 +113,7 @@ def alone(tmp_path: Path) -> Run:
     for folder in (home, shop, site):
         folder.mkdir()
     (shop / "shop.py").write_text(PROGRAM)
+    (shop / "mail.toml").write_text(MAIL)
     (site / "sitecustomize.py").write_text(SITE)
     kept = {
         name: value
@@ -141,7 +159,7 @@ def test_no_command_reaches_out_and_none_breaks(alone: Run, tmp_path: Path) -> N
             "Traceback (most recent call last)" not in done.stderr
             or "broken on purpose" in done.stderr
         ), line
-        assert done.returncode in (0, 1, 10, 11), (line, done.stderr)
+        assert done.returncode in (0, 1, 10, 11, 12), (line, done.stderr)
     assert not (tmp_path / "reached-out").exists(), (tmp_path / "reached-out").read_text()
     made = [path for path in (tmp_path / "home").rglob("everhold*") if "everhold" in path.name]
     assert any(path.is_file() for path in made)

@@ -140,7 +140,8 @@ async def test_a_server_makes_a_token_that_lasts_and_says_how_to_use_it(tmp_path
                 told[1]
                 == f'set the token for hosts with  export EVERHOLD_MCP_TOKEN="$(cat {file})"\n'
             )
-            assert told[2] == f"connect a host with  everhold mcp install HOST --http {url}\n"
+            command = f"everhold mcp install claude-code --http {url}"
+            assert told[2] == f"connect a host, such as this one, with  {command}\n"
             assert token not in Path(f"/proc/{process.pid}/cmdline").read_text()
             web = httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"})
             async with web, Client(streamable_http_client(url, http_client=web)) as client:

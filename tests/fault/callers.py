@@ -366,6 +366,40 @@ async def tries(ctx: everhold.Context, mark: str) -> str:
     return await ctx.call(work, mark, rerun="never")
 
 
+class SetBudget(Case):
+    verb_of = "Runtime.set_budget"
+
+    async def prepare(self):
+        self.asked = (await self.start(order(mark=self.mark))).queries[0]
+
+    def verb(self):
+        return self.runtime.set_budget(self.id, {"max_llm_calls": 7})
+
+    async def finish(self):
+        await self.runtime.answer(self.asked, True)
+
+
+class RaiseBudget(Case):
+    """A session that has failed is retried."""
+
+    verb_of = "Runtime.set_budget after a failure"
+    repeats = False
+
+    async def prepare(self):
+        call = thrifty(mark=self.mark)
+        self.id = (
+            await self.runtime.start(call, key=self.mark, budget={"max_llm_calls": 0})
+        ).session_id
+
+    def verb(self):
+        return self.runtime.set_budget(self.id, {"max_llm_calls": 7})
+
+
+@everhold.program
+async def thrifty(ctx: everhold.Context, mark: str) -> list[Any]:
+    return [await ctx.llm(mark), await ctx.call(work, mark, rerun="never")]
+
+
 class Fork(Case):
     verb_of = "Runtime.fork"
     repeats = False  # its key is taken

@@ -125,10 +125,11 @@ async def finished(runtime: Runtime) -> int:
     for _ in PLAN:
         for one in errands:
             await runtime.wait(one)
-        for query in await runtime.inbox():
-            if query.session_id in errands and query.kind == "signal":
+        for query in await runtime.inbox(kind="signal"):
+            if query.session_id in errands:
                 await runtime.signal(query.session_id, "go", "again")
-            elif query.session_id in errands:
+        for query in await runtime.inbox():
+            if query.session_id in errands:
                 await runtime.answer(query, True if query.kind == "approval" else "again")
     ends = [await runtime.wait(one) for one in errands]
     assert all(one.state == "completed" for one in ends), ends

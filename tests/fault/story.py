@@ -205,7 +205,7 @@ async def tell_all(teller: Teller, place: str) -> None:
     await tell(main, "send it?", True)
     await teller.until(DAWN + 200)
     status = await runtime.status(main)
-    if any(query.kind is Kind.SIGNAL for query in getattr(status, "queries", ())):
+    if getattr(status, "signals", ()):
         await runtime.signal(main, "go", {"n": 1})
         await teller.quiet()
     for i in (5, 1, 3, 0, 4, 2):
