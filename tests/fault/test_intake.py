@@ -260,7 +260,7 @@ async def test_a_look_waits_for_nobody_at_a_server(postgres):
     async with using_store(PostgresStore(fresh(postgres))) as store:
         _, fence = await start_working(store, make_task("i-1", available_at=9e9))
         with psycopg.connect(postgres.url) as stranger:
-            for table in ("head_2", "lease", "item"):
+            for table in ("head_1", "lease", "item"):
                 stranger.execute(f"SELECT 1 FROM everhold.{table} FOR UPDATE")
             found = await asyncio.wait_for(
                 act_on_intake(store, lambda intake: intake.claim_boundary(fence, "c", 1, EARLY)), 30

@@ -205,6 +205,9 @@ class PostgresStore:
         return SessionId(unescape_nul(rows[0][0])) if rows else None
 
     async def list(self, wanted: SessionFilter) -> builtins.list[SessionSummary]:
+        _check_texts(*wanted.programs, wanted.prefix, wanted.parent, wanted.after)
+        _check_texts(*wanted.labels, *wanted.labels.values())
+
         async def act(line: PgConnection) -> builtins.list[SessionSummary]:
             rows = await read.read_page(functools.partial(self._on, line), wanted)
             return [SessionSummary(read.read_birth(row[0]), read_head(row[1:])) for row in rows]
@@ -214,6 +217,7 @@ class PostgresStore:
     async def inbox(
         self, *, kind: Kind | None, to: str | None, limit: int, after: InboxPlace | None = None
     ) -> builtins.list[FoundQuestion]:
+        _check_texts(to)
         kinds = list_inbox_kinds(kind, to)
 
         async def act(line: PgConnection) -> builtins.list[FoundQuestion]:
@@ -721,6 +725,15 @@ class PostgresStore:
             return await self._lines.run_retrying(act)
         except (BadValue, *UNREADABLE) as error:
             raise StoreDamaged(self.where, str(error)) from None
+
+
+def _check_texts(*texts: str | None) -> None:
+    """Raises `BadValue` for a caller's text that no column can hold. A query that met it would
+    report a damaged row.
+    """
+    for text in texts:
+        if text is not None:
+            escape_nul(text)
 
 
 def _refuse(error: Exception) -> NoReturn:
