@@ -482,7 +482,7 @@ class Worker:
             return
         self._cannot.add(session_id)
         if self._tell is None:
-            log.warning("session %s is left to other workers: %s", session_id, why)
+            log.warning("session %s cannot be moved here: %s", session_id, why)
         self._say("cannot", f"left to other workers: {why}", session_id, birth, exception)
 
     def _say_blocked(self, session_id: str) -> None:
