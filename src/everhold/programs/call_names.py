@@ -18,7 +18,7 @@ from everhold.errors import ForeignCall
 
 _STDLIB: Final = sys.stdlib_module_names - {"__main__", "test"}
 #: Modules that only forward a call: their names would say nothing to the author.
-_FORWARDING: Final = frozenset({"contextlib", "functools"})
+_FORWARDING: Final = frozenset({"contextlib", "functools", "everhold.core.unknown_names"})
 _HERE: Final = "everhold.programs."
 _GUARD: Final = "everhold.programs.python.determinism_guard"
 
