@@ -268,7 +268,7 @@ async def test_the_root_of_the_disk_is_not_a_project(shop, monkeypatch):
         ("local a\n\n\n\n\n\nerror('oops')", ["code:7: oops", "call the tool `run` with it"]),
         (
             "local a\n\nlocal x = alc.chunk(nil)\nreturn x",
-            ["text must be a string, got nil", "code:3: in main chunk"],
+            ["text must be a string, got nil", 'File "code", line 3, in main chunk'],
         ),
         ("local x = = 1", ["code:1:", "call the tool `run` with it"]),
         ("print('hello')", ["result: null", "returned nothing", "`return`"]),
