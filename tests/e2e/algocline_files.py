@@ -221,7 +221,7 @@ PACKAGES = [
     Row(
         "alc_migrate",
         {"project_root": "{project}"},
-        Json({"status": "nothing to migrate", "reason": "alc.lock not found"}),
+        Json({"status": "nothing to migrate", "reason": "there is no alc.lock"}),
     ),
     Row(
         "alc_migrate",
@@ -677,7 +677,7 @@ RESOURCES = [
     (
         "alc://cards/x/samples?limit=10001",
         PARAMS,
-        "query param 'limit=10001' of alc://cards/x/samples?limit=10001 exceeds 10000",
+        "the query param 'limit' of alc://cards/x/samples?limit=10001 may be 10000 at most",
     ),
     (
         "alc://cards/x/samples?where=1",

@@ -141,45 +141,13 @@ ALL = (
         for name in ("link", "unlink", "list", "install", "remove", "repair", "doctor", "scaffold")
     ),
 )
-#: tests/e2e/test_algocline_cards.py calls these.
-CARDS = tuple(
-    f"card_{name}"
-    for name in (
-        *("list", "get", "find", "append", "samples", "lineage", "alias_set", "alias_list"),
-        *("get_by_alias", "install", "sink_backfill"),
-    )
-)
-#: tests/e2e/test_algocline_hub.py calls these.
-HUB = tuple(f"hub_{name}" for name in ("search", "info", "reindex", "gendoc", "dist"))
-#: tests/e2e/test_algocline_evals.py calls these.
-EVALS = (
-    *("eval", "eval_history", "eval_detail", "eval_compare"),
-    *("scenario_list", "scenario_show", "scenario_install"),
-)
 
 
 def test_the_server_says_what_it_has(house):
-    """The tools with their hints, two resources, seven templates, and a list of no prompts."""
+    """Two resources, seven templates, and a list of no prompts."""
     wire = house.serve()
     assert wire.hello["capabilities"].keys() >= {"tools", "resources"}
     assert wire.ask("prompts/list")["result"]["prompts"] == []
-    tools = {tool["name"]: tool for tool in wire.ask("tools/list")["result"]["tools"]}
-    assert sorted(tools) == sorted(f"alc_{name}" for name in (*ALL, *CARDS, *HUB, *EVALS))
-    hints = {name: tool["annotations"] for name, tool in tools.items()}
-    assert hints["alc_run"] == {"openWorldHint": False}
-    assert hints["alc_status"] == {"readOnlyHint": True, "openWorldHint": False}
-    assert hints["alc_pkg_link"] == {
-        "destructiveHint": False,
-        "idempotentHint": True,
-        "openWorldHint": False,
-    }
-    assert hints["alc_pkg_install"] == {"destructiveHint": True, "openWorldHint": True}
-    assert hints["alc_pkg_doctor"] == {
-        "readOnlyHint": True,
-        "idempotentHint": True,
-        "openWorldHint": False,
-    }
-    assert tools["alc_continue"]["inputSchema"]["required"] == ["session_id"]
     assert len(wire.ask("resources/list")["result"]["resources"]) == 2
     assert len(wire.ask("resources/templates/list")["result"]["resourceTemplates"]) == 7
     wire.close()

@@ -162,7 +162,11 @@ REFUSALS = (
     ("get", {"card_id": "../x"}, "not found"),
     ("samples", {"card_id": "none"}, "card 'none' not found"),
     ("lineage", {"card_id": "none"}, "card 'none' not found"),
-    ("lineage", {"card_id": TWICE, "direction": "left"}, "direction must be 'up', 'down'"),
+    (
+        "lineage",
+        {"card_id": TWICE, "direction": "left"},
+        "a lineage goes up, down or in both directions",
+    ),
     ("append", {"card_id": "none", "fields": {"x": 1}}, "card 'none' not found"),
     ("append", {"card_id": TWICE, "fields": {"stats": 1}}, "already has a 'stats'"),
     ("append", {"card_id": TWICE, "fields": [1]}, "fields must be an object"),
@@ -175,7 +179,7 @@ REFUSALS = (
     ("find", {"where": {"n": {"$gt": 1}}}, "unknown operator '$gt' at where.n"),
     ("find", {"where": {"n": {"gt": 1, "most": 2}}}, "unknown operator 'most' at where.n"),
     ("find", {"where": {"n": {"in": 5}}}, "where.n.in must be an array"),
-    ("find", {"order_by": 5}, "order_by must be a string or an array of strings"),
+    ("find", {"order_by": 5}, "order_by takes a path, or an array of paths"),
     ("install", {"url": "/nowhere"}, "folder /nowhere does not exist"),
     ("sink_backfill", {"sink": "file:///x"}, "unknown sink: file:///x"),
 )

@@ -33,6 +33,7 @@ CALLS = [
         "alc_continue",
         {"session_id": "{open}", "query_id": "q-0", "response": "other"},
     ),
+    ("no pending queries", "alc_continue", {"session_id": "{asleep}", "response": "x"}),
     ("unknown pending_filter preset", "alc_status", {"pending_filter": "odd"}),
     ("pending_filter must be a preset name", "alc_status", {"pending_filter": True}),
     ("invalid pending_filter object", "alc_status", {"pending_filter": {"query_id": 1}}),
@@ -94,6 +95,11 @@ CALLS = [
         "return alc.eval({cases = {{input = 'x'}}, graders = {'odd'}}, 'twice')",
         {},
     ),
+    (
+        "shape violation at",
+        "local S = require('alc_shapes') return S.assert(1, S.T.string)",
+        {},
+    ),
     ("module 'none' not found", "return require('none')", {}),
     ("invalid strategy name", "return alc.fork({'../x'}, {})", {}),
     ("pkg.name is required", "return alc.card.create({})", {}),
@@ -117,6 +123,14 @@ CALLS = [
         for limit, zero in (("max_llm_calls", "0"), ("max_tokens", "0"), ("max_elapsed_ms", "0ms"))
     ),
 ]
+
+ASKS_A_PERSON = """
+import everhold
+
+@everhold.program
+async def refund(ctx: everhold.Context) -> bool:
+    return await ctx.approval("Refund?")
+"""
 
 
 def _say(wire, what, given):
@@ -155,11 +169,18 @@ def test_promised_parts_of_errors_stay(house):
     package(house.base / "shapes" / "one")
     package(house.base / "shapes" / "alc_shapes")
     (house.base / "shapes" / "alc_shapes" / "init.lua").write_text('local M = {VERSION = "9.9.9"}')
+    (house.project / "shop.py").write_text(ASKS_A_PERSON)
+    (house.project / "everhold.toml").write_text('programs = ["shop.py"]\n')
     wire = house.serve()
     batch = "return alc.llm_batch({{prompt='a'}, {prompt='b'}, {prompt='c'}})"
     opened = wire.json("alc_run", code=batch)["session_id"]
     wire.json("alc_continue", session_id=opened, query_id="q-0", response="first")
-    places = {"open": opened, "base": str(house.base), "project": str(house.project)}
+    places = {
+        "open": opened,
+        "asleep": wire.json("alc_advice", strategy="refund")["session_id"],
+        "base": str(house.base),
+        "project": str(house.project),
+    }
     with collect_failures() as row:
         for part, what, given in CALLS:
             with row(f"{part}: {what} {given}"):

@@ -32,7 +32,7 @@ class LineageQuery(msgspec.Struct, frozen=True):
         direction = given.get("direction") or "up"
         if direction not in DIRECTIONS:
             raise BadCardQuery(
-                f"direction must be 'up', 'down' or 'both', got '{direction}'",
+                f"a lineage goes up, down or in both directions ('both'), not '{direction}'",
                 "up follows ancestors, down follows descendants.",
             )
         relations = given.get("relation_filter")
@@ -43,7 +43,7 @@ class LineageQuery(msgspec.Struct, frozen=True):
             isinstance(relations, list) and all(isinstance(one, str) for one in relations)
         ):
             raise BadCardQuery(
-                "relation_filter must be an array of strings", "Name relations to follow."
+                "relation_filter takes an array of names", "Name relations to follow."
             )
         depth = read_count("depth", given.get("depth"), DEFAULT_DEPTH)
         assert depth is not None

@@ -116,7 +116,9 @@ class CardVerbs:
     async def write_samples(self, card_id: JSON, rows: JSON) -> JSON:
         rows = [] if rows == {} else rows
         if not isinstance(rows, list):
-            raise BadCard("samples must be an array", "Nothing was written. Give an array of rows.")
+            raise BadCard(
+                "the samples are not an array", "Nothing was written. Give an array of rows."
+            )
         _, package = await self.view.require(card_id)
         await self.view.put_samples(card_id, package, to_plain(rows, "samples"))
         return {"path": f"alc://cards/{card_id}/samples", "count": len(rows)}

@@ -221,7 +221,7 @@ def parse_order_by(given: JSON) -> list[OrderBy]:
         isinstance(path, str) and path.strip("-.") for path in paths
     ):
         raise BadCardQuery(
-            "order_by must be a string or an array of strings",
+            "order_by takes a path, or an array of paths",
             'Give a path such as "stats.pass_rate", with "-" in front for descending order.',
         )
     return [

@@ -95,7 +95,7 @@ class AnswerCheck:
         the latter to `settle_late_answer`.
         """
         if not given:
-            raise BadArguments("answer", "Empty responses array")
+            raise BadArguments("answer", "no answer is given")
         taken: dict[int, QueryAnswer] = {}
         late: list[QueryAnswer] = []
         for one in given:

@@ -76,7 +76,7 @@ def test_among_equals_the_newest_is_first() -> None:
 
 @pytest.mark.parametrize("order", [5, "", "-", [""], ["a", 1], {"a": 1}])
 def test_what_is_not_an_order_is_refused(order: Any) -> None:
-    with pytest.raises(BadCardQuery, match="order_by must be a string or an array of strings"):
+    with pytest.raises(BadCardQuery, match="order_by takes a path, or an array of paths"):
         parse_order_by(order)
 
 

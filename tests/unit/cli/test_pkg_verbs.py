@@ -175,7 +175,7 @@ def test_what_was_mended_is_said(cli: Cli, folder: Path, tmp_path: Path) -> None
 
 
 def test_a_project_is_begun_and_resolved(cli: Cli, folder: Path, tmp_path: Path) -> None:
-    assert cli("pkg", "migrate").out == "Nothing to do: alc.lock not found.\n"
+    assert cli("pkg", "migrate").out == "Nothing to do: there is no alc.lock.\n"
     assert cli("pkg", "migrate", "--json").json["status"] == "nothing to migrate"
     assert cli("pkg", "init").out.startswith(f"created {tmp_path}/alc.toml\n")
     assert cli("pkg", "init", "--json").json["code"] == "bad_package"

@@ -122,6 +122,7 @@ EVAL_TOOLS: Final = (
         "alc_eval_compare",
         "Say whether one of two evals of a scenario is better, and how sure that is.",
         CompareEvalsArgs,
+        reads=False,
     ),
     AlcTool("alc_scenario_list", "List the installed scenarios.", ListScenariosArgs, reads=True),
     AlcTool(

@@ -38,7 +38,8 @@ class LinkPackageArgs(msgspec.Struct):
         str | None,
         Meta(
             description="global: a link for this user (default); variant: an entry in the"
-            " project's alc.local.toml."
+            " project's alc.local.toml.",
+            extra_json_schema={"enum": ["global", "variant"]},
         ),
     ] = None
     project_root: ProjectRoot = None
@@ -83,7 +84,10 @@ class RemovePackageArgs(msgspec.Struct):
     version: Annotated[str | None, Meta(description="Only this version.")] = None
     scope: Annotated[
         str | None,
-        Meta(description="project (default), global (installed packages of this user) or all."),
+        Meta(
+            description="project (default), global (installed packages of this user) or all.",
+            extra_json_schema={"enum": ["project", "global", "all"]},
+        ),
     ] = None
 
 

@@ -212,7 +212,7 @@ def _read_parameters(
         found[name] = int(text)
         most = known[name][1]
         if found[name] > most:
-            _refuse(f"query param '{name}={text}' of {uri} exceeds {most}")
+            _refuse(f"the query param '{name}' of {uri} may be {most} at most")
     return found
 
 

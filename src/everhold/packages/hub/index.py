@@ -78,7 +78,7 @@ def parse_index(text: str | bytes, where: str) -> HubIndex:
         raise BadPackageFile(where, f"it is not an index of packages: {error}") from None
     if index.schema_version != INDEX_SCHEMA:
         raise BadPackageFile(
-            where, f"unsupported schema_version '{index.schema_version}', not '{INDEX_SCHEMA}'"
+            where, f"its schema_version is '{index.schema_version}' instead of '{INDEX_SCHEMA}'"
         )
     for one in index.packages:
         if not one.name:
@@ -211,12 +211,12 @@ def check_source_dir(source_dir: str | Path) -> Path:
     folder = expand_path(source_dir)
     if not folder.is_dir():
         raise BadPackage(
-            f"source_dir '{source_dir}' is not a directory",
+            f"{source_dir} is not a directory",
             "Give the folder that contains the folders of the packages.",
         )
     if is_package(folder):
         raise BadPackage(
-            f"source_dir '{source_dir}' is a package, not a folder of packages",
+            f"{source_dir} is a package, not a folder of packages",
             f"Give the folder that contains it: {folder.parent}",
         )
     return folder

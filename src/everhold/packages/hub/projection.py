@@ -208,7 +208,7 @@ def _choose_lines(
         return override
     if override is not None:
         raise BadPackageFile(
-            str(file), f"{what}_file and {what}_override are mutually exclusive", "Remove one."
+            str(file), f"mutually exclusive keys: {what}_override, {what}_file", "Remove one."
         )
     text = read_text_file(expand_path(named, file.parent))
     if text is None:

@@ -131,7 +131,7 @@ def migrate(project: str | Path | None = None) -> dict[str, Any]:
     one = Project(find_project_root(project) or Path.cwd())
     text = read_text_file(one.lock)
     if text is None:
-        return {"status": NOTHING_TO_MIGRATE, "reason": "alc.lock not found"}
+        return {"status": NOTHING_TO_MIGRATE, "reason": "there is no alc.lock"}
     old = _read_old_lock(one.lock, text)
     if not old:
         return {

@@ -53,7 +53,7 @@ end
 
 function card.append(id, fields)
   if type(fields) ~= "table" or #fields > 0 then
-    fail("append", "fields must be a table")
+    fail("append", "the keys to add are not a table of names and values")
   end
   return call("append", known("append", id), fields)
 end
@@ -85,7 +85,7 @@ end
 
 function card.write_samples(id, rows)
   if type(rows) ~= "table" then
-    fail("write_samples", "samples must be an array")
+    fail("write_samples", "the samples are not an array")
   end
   return call("write_samples", known("write_samples", id), rows)
 end

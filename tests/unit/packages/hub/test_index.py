@@ -131,7 +131,7 @@ def test_a_wrong_source_dir_is_told(collection: Path, source: str, words: str) -
     [
         ("{", "not an index of packages"),
         ('{"packages": []}', "schema_version"),
-        ('{"schema_version": "hub_index/v9"}', "unsupported schema_version 'hub_index/v9'"),
+        ('{"schema_version": "hub_index/v9"}', "its schema_version is 'hub_index/v9'"),
         ('{"schema_version": "hub_index/v0", "packages": [{"name": ""}]}', "has no name"),
         ('{"schema_version": "hub_index/v0", "packages": [{"name": 1}]}', "Expected `str`"),
     ],

@@ -249,7 +249,7 @@ def test_an_old_lock_becomes_a_list(nowhere: Path) -> None:
 
 
 def test_there_may_be_nothing_to_take_over(nowhere: Path) -> None:
-    assert migrate() == {"status": "nothing to migrate", "reason": "alc.lock not found"}
+    assert migrate() == {"status": "nothing to migrate", "reason": "there is no alc.lock"}
     Project(nowhere).write_lock([LockedPackage("a", INSTALLED_SOURCE)])
     assert migrate()["reason"] == "alc.lock has no entry of the old form"
 

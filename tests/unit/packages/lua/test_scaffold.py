@@ -44,7 +44,7 @@ def test_a_new_package_says_what_it_takes_and_returns(tmp_path: Path) -> None:
     program = LuaProgram.text(code, roots=[tmp_path])
     assert everhold.run(program, database="memory://") == [
         False,
-        "shape violation at $.task: expected string, got number",
+        "shape violation at $.task: it is a number, not a string",
     ]
 
 

@@ -335,9 +335,9 @@ def test_find_gives_summaries():
         ("where={_not=5}", "where._not must be an object"),
         ("where={n={['in']=5}}", "where.n.in must be an array"),
         ("where={n={exists=1}}", "where.n.exists must be true or false"),
-        ("order_by=5", "order_by must be a string or an array of strings"),
-        ("order_by={5}", "order_by must be a string or an array of strings"),
-        ("order_by='-'", "order_by must be a string or an array of strings"),
+        ("order_by=5", "order_by takes a path, or an array of paths"),
+        ("order_by={5}", "order_by takes a path, or an array of paths"),
+        ("order_by='-'", "order_by takes a path, or an array of paths"),
         ("limit=-1", "limit must be a whole number from 0"),
         ("offset='x'", "offset must be a whole number from 0"),
     ],
@@ -368,8 +368,8 @@ def test_append():
         ("'c', {no=1}", "card 'c' already has a 'no', and cards are immutable"),
         ("'x', {a=1}", "card 'x' not found"),
         ("nil, {a=1}", "card 'nil' not found"),
-        ("'c', 5", "fields must be a table"),
-        ("'c', {1, 2}", "fields must be a table"),
+        ("'c', 5", "the keys to add are not a table of names and values"),
+        ("'c', {1, 2}", "the keys to add are not a table of names and values"),
     ],
 )
 def test_append_refuses(given, words):
@@ -451,8 +451,8 @@ def test_samples_once():
     ("call", "words"),
     [
         ("write_samples('x', {1})", "write_samples: card 'x' not found"),
-        ("write_samples('a', 5)", "write_samples: samples must be an array"),
-        ("write_samples('a', {k=1})", "write_samples: samples must be an array"),
+        ("write_samples('a', 5)", "write_samples: the samples are not an array"),
+        ("write_samples('a', {k=1})", "write_samples: the samples are not an array"),
         ("read_samples('x')", "read_samples: card 'x' not found"),
         ("read_samples('a', {limit=-1})", "read_samples: limit must be a whole number from 0"),
         ("read_samples('a', {where=1})", "read_samples: where must be an object"),
@@ -571,10 +571,10 @@ def test_a_lineage_is_one_question():
         ("", "card_id is required"),
         (
             "card_id='r', direction='sideways'",
-            "direction must be 'up', 'down' or 'both', got 'sideways'",
+            "a lineage goes up, down or in both directions ('both'), not 'sideways'",
         ),
         ("card_id='r', depth=-1", "depth must be a whole number from 0"),
-        ("card_id='r', relation_filter=5", "relation_filter must be an array of strings"),
+        ("card_id='r', relation_filter=5", "relation_filter takes an array of names"),
     ],
 )
 def test_lineage_refuses(opts, words):

@@ -227,7 +227,7 @@ def test_a_path_outside_the_folder_is_not_read(scenarios: SearchRoot, tmp_path: 
 def test_an_error_in_a_scenario_is_shown(scenarios: SearchRoot) -> None:
     (scenarios.folder / "bad.lua").write_text("return {\n  cases = \n")
     words = refused('alc.eval("bad", "knows")', roots=[scenarios])
-    assert "failed to load scenario 'bad'" in words and "scenarios/bad.lua:3:" in words
+    assert "scenario 'bad' cannot be loaded" in words and "scenarios/bad.lua:3:" in words
 
 
 def test_a_scenario_that_needs_a_missing_module_is_not_reported_as_missing(
@@ -235,7 +235,7 @@ def test_a_scenario_that_needs_a_missing_module_is_not_reported_as_missing(
 ) -> None:
     (scenarios.folder / "needs.lua").write_text('return require("absent")')
     words = refused('alc.eval("needs", "knows")', roots=[scenarios])
-    assert "failed to load scenario 'needs'" in words and "module 'absent' not found" in words
+    assert "scenario 'needs' cannot be loaded" in words and "module 'absent' not found" in words
 
 
 # ---- bad input
@@ -252,11 +252,11 @@ WRONG = [
     ('alc.eval("nowhere_xyz", "knows")', "could not resolve scenario 'nowhere_xyz'"),
     (
         'package.preload.seven = function() return 7 end alc.eval("seven", "knows")',
-        "alc.eval: the scenario resolved to number, not to a table",
+        "alc.eval: the scenario is not a table, but a value of type number",
     ),
     (
         'package.preload.text = function() return "t" end alc.eval("text", "knows")',
-        "alc.eval: the scenario resolved to string, not to a table",
+        "alc.eval: the scenario is not a table, but a value of type string",
     ),
     (
         f'score({{{CASE}}}, "nearly")',

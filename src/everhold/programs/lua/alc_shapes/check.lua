@@ -15,6 +15,14 @@ local function violation(path, text, ...)
   return false, ("shape violation at %s: "):format(path) .. text:format(...)
 end
 
+local function with_article(kind)
+  return kind == "nil" and kind or "a " .. kind
+end
+
+local function wrong_kind(path, value, wanted)
+  return violation(path, "it is %s, not %s", with_article(type(value)), wanted)
+end
+
 local function under(path, name)
   return ("%s.%s"):format(path, name)
 end
@@ -37,7 +45,7 @@ function kinds.prim(value, schema, path)
   if type(value) == schema.prim then
     return true
   end
-  return violation(path, "expected %s, got %s", schema.prim, type(value))
+  return wrong_kind(path, value, with_article(schema.prim))
 end
 
 function kinds.optional(value, schema, path, run)
@@ -53,7 +61,7 @@ end
 
 function kinds.array_of(value, schema, path, run)
   if type(value) ~= "table" then
-    return violation(path, "expected table (array), got %s", type(value))
+    return wrong_kind(path, value, "an array")
   end
   for i = 1, #value do
     local ok, reason = compare(value[i], schema.elem, ("%s[%d]"):format(path, i), run)
@@ -66,7 +74,7 @@ end
 
 function kinds.map_of(value, schema, path, run)
   if type(value) ~= "table" then
-    return violation(path, "expected table (map), got %s", type(value))
+    return wrong_kind(path, value, "a table of keys and values")
   end
   for key, item in pairs(value) do
     local ok, reason = compare(key, schema.key, ("%s[key=%s]"):format(path, tostring(key)), run)
@@ -86,13 +94,13 @@ function kinds.one_of(value, schema, path)
       return true
     end
   end
-  return violation(path, "expected one of [%s], got %s", listed(schema.values), tostring(value))
+  return violation(path, "%s is none of the allowed values: %s", listed({ value }), listed(schema.values))
 end
 
 -- In the order of the names, so that the same value is always refused for the same field.
 function kinds.shape(value, schema, path, run)
   if type(value) ~= "table" then
-    return violation(path, "expected table, got %s", type(value))
+    return wrong_kind(path, value, "a table")
   end
   for _, name in ipairs(sorted_names(schema.fields)) do
     local ok, reason = compare(value[name], schema.fields[name], under(path, name), run)
@@ -109,7 +117,7 @@ function kinds.shape(value, schema, path, run)
     end
     local first = sorted_names(others)[1]
     if first then
-      return violation(under(path, first), "unexpected field")
+      return violation(under(path, first), "a field of this name is not allowed")
     end
   end
   return true
@@ -117,16 +125,16 @@ end
 
 function kinds.discriminated(value, schema, path, run)
   if type(value) ~= "table" then
-    return violation(path, "expected table, got %s", type(value))
+    return wrong_kind(path, value, "a table")
   end
   local tag = value[schema.tag]
   if tag == nil then
-    return violation(path, "missing discriminant field '%s'", schema.tag)
+    return violation(path, "its field '%s', which names the variant, is missing", schema.tag)
   end
   local variant = schema.variants[tag]
   if variant == nil then
     local names = listed(sorted_names(schema.variants))
-    return violation(path, "discriminant '%s' = %q not in [%s]", schema.tag, tostring(tag), names)
+    return violation(path, "its field '%s' names no variant: %q; there are %s", schema.tag, tostring(tag), names)
   end
   return kinds.shape(value, variant, path, run)
 end
@@ -134,7 +142,7 @@ end
 function kinds.ref(value, schema, path, run)
   local named = rawget(run.registry, schema.name)
   if type(named) ~= "table" or rawget(named, "kind") == nil then
-    return violation(path, "unresolved ref '%s'", schema.name)
+    return violation(path, "no schema has the name '%s' that the schema refers to", schema.name)
   end
   return compare(value, named, path, run)
 end
@@ -180,14 +188,14 @@ function check.assert(value, schema, hint, options)
   elseif type(schema) == "string" then
     found = rawget(registry_of(options, 2), schema)
     if type(found) ~= "table" or rawget(found, "kind") == nil then
-      error(("alc_shapes: unknown shape name '%s'"):format(schema), 2)
+      error(("alc_shapes: there is no shape '%s'"):format(schema), 2)
     end
   elseif type(schema) ~= "table" then
     error(("alc_shapes: assert takes a schema or the name of a shape, not a %s"):format(type(schema)), 2)
   end
   local ok, reason = check.check(value, found, options)
   if not ok then
-    local of = (hint == nil or hint == "") and "" or (" (ctx: %s)"):format(tostring(hint))
+    local of = (hint == nil or hint == "") and "" or (" (in %s)"):format(tostring(hint))
     error(reason .. of, 2)
   end
   return value

@@ -66,7 +66,7 @@ function T.array_of(element)
     inner = rawget(inner, "inner")
   end
   if rawget(inner, "kind") == "optional" then
-    fail("array_of(optional) is not allowed, because the length of an array with holes is undefined; make the field optional")
+    fail("the elements of array_of may not be optional, because an array with holes has no length; make the field optional")
   end
   return make({ kind = "array_of", elem = element })
 end

@@ -22,7 +22,7 @@ function scenario.load(name, who)
     if ok then
       return found
     elseif not is_missing(found, module) then
-      error(string.format("%s: failed to load scenario '%s': %s", who, name, tostring(found)), 0)
+      error(string.format("%s: scenario '%s' cannot be loaded: %s", who, name, tostring(found)), 0)
     end
   end
   error(
@@ -71,7 +71,7 @@ end
 -- A suite that asks `provider`; raises if the scenario is malformed.
 function scenario.suite(ef, name, spec, provider)
   if type(spec) ~= "table" then
-    error("alc.eval: the scenario resolved to " .. type(spec) .. ", not to a table", 0)
+    error("alc.eval: the scenario is not a table, but a value of type " .. type(spec), 0)
   end
   local given = bindings_of(ef, spec)
   given.provider, given.cases = provider, spec.cases
