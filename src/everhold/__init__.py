@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from everhold.errors import Failed as Failed
     from everhold.errors import OutcomeUnknown as OutcomeUnknown
     from everhold.errors import Waiting as Waiting
-    from everhold.exception_info import ExceptionInfo as ExceptionInfo
-    from everhold.exception_info import FrameInfo as FrameInfo
     from everhold.hooks import Plugin as Plugin
     from everhold.models import CommandModel as CommandModel
     from everhold.models import Model as Model
@@ -78,11 +76,9 @@ _HOMES = {
     "Context": "ports.context",
     "Diverged": "errors",
     "EverholdError": "errors",
-    "ExceptionInfo": "exception_info",
     "Expired": "errors",
     "Failed": "errors",
     "Finished": "core.status",
-    "FrameInfo": "exception_info",
     "Limits": "engine.limits",
     "LuaProgram": "programs.lua.program",
     "McpServer": "plugins.mcp",

@@ -53,7 +53,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from everhold.exception_info import ExceptionInfo
+from everhold.exception_info import ExceptionInfo as ExceptionInfo
+from everhold.exception_info import FrameInfo as FrameInfo
 from everhold.shell_command import format_command, quote_word
 
 
@@ -1695,9 +1696,10 @@ def words_of(error: BaseException) -> str:
     return said
 
 
-#: Every class of the tree; the functions above are private.
+#: Every class of the tree, and what an error knows of a user's exception; the functions above are
+#: private.
 __all__ = sorted(
     name
     for name, value in globals().items()
-    if isinstance(value, type) and issubclass(value, EverholdError)
+    if isinstance(value, type) and issubclass(value, EverholdError | ExceptionInfo | FrameInfo)
 )

@@ -70,7 +70,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Solution:
     """One attempt with an approach."""
 
     answer: str
@@ -95,7 +95,7 @@ class BanditResult:
     approach: str
     mark: float
     arms: list[TriedArm]
-    attempts: list[Attempt]
+    attempts: list[Solution]
 
 
 @program
@@ -110,7 +110,7 @@ async def ucb(
 ) -> BanditResult:
     """Spend attempts on the approaches with the best marks; returns the best answer."""
     tried = [Arm(words) for words in approaches or await _named(ctx, task, arms)]
-    attempts: list[tuple[Attempt, Arm]] = []
+    attempts: list[tuple[Solution, Arm]] = []
     chosen = tried[:pulls]
     while chosen:
         ctx.progress(len(attempts), pulls, f"{len(chosen)} attempts")
@@ -129,7 +129,7 @@ async def _named(ctx: Context, task: str, arms: int) -> list[str]:
     return [*found, *(words for words in APPROACHES if words not in found)][:arms]
 
 
-async def _made(ctx: Context, task: str, chosen: list[Arm]) -> list[tuple[Attempt, Arm]]:
+async def _made(ctx: Context, task: str, chosen: list[Arm]) -> list[tuple[Solution, Arm]]:
     """Make one attempt with each arm, all at once, then mark them, all at once."""
     prompts = [
         build_prompt(_ATTEMPT, wrap_in_tags("approach", arm.approach), task=task, whole=True)
@@ -145,7 +145,7 @@ async def _made(ctx: Context, task: str, chosen: list[Arm]) -> list[tuple[Attemp
         value = parse_score(text)
         mark = UNREADABLE_MARK if value is None else value / 10
         arm.marks.append(mark)
-        made.append((Attempt(answer, arm.approach, mark), arm))
+        made.append((Solution(answer, arm.approach, mark), arm))
     return made
 
 
