@@ -14,9 +14,10 @@ from everhold import Retry
 from everhold.agents.agent import Agent
 from everhold.core.message import Image, ImageData, Text
 from everhold.core.query import Kind
-from everhold.core.tool import Confirm, Later
+from everhold.core.tool import Allow, Confirm, Later
 from everhold.core.turn import TurnAnswered, TurnCancelled, TurnFailed
 from everhold.errors import AnswerConflict, BadArguments, UnknownQuery
+from everhold.plugins import Approval
 from everhold.ports.stream import subscribe
 from everhold.ports.tool import ToolContext, tool
 from everhold.testing.clock import ManualClock
@@ -330,10 +331,10 @@ async def look() -> str:
 banker = Agent(tools=[transfer, launch, look], name="banker")
 
 
-async def killed(tmp_path, clock, model):
+async def killed(tmp_path, clock, model, agent=banker):
     """A conversation whose process dies while a tool runs."""
     runtime = await dying(tmp_path, clock, llm=model)
-    session = await runtime.session(banker, "bank")
+    session = await runtime.session(agent, "bank")
     sending = asyncio.create_task(session.send("Do it.", id="i-1"))
     await world.begun.wait()
     sending.cancel()
@@ -387,6 +388,28 @@ async def test_what_only_reads_is_run_again(tmp_path):
         assert (await session.turn("i-1")).text == "Done."
     assert model.results == ["moved -1"]
     assert world.done == [-1, -1]
+
+
+async def hesitate(wanted):
+    world.begun.set()
+    await world.goes_on.wait()
+    return Allow()
+
+
+guarded = Agent(tools=[transfer], plugins=[Approval("*")], policy=hesitate, name="guarded")
+
+
+async def test_a_call_that_waits_for_its_approval_has_no_unknown_outcome(tmp_path):
+    """The process died before the approval was asked for, so the tool was not run."""
+    clock, model = ManualClock(), Scripted(use("transfer", amount=5))
+    await killed(tmp_path, clock, model, guarded)
+    async with opened(tmp_path, clock=clock, llm=model) as runtime:
+        session = await runtime.session(guarded, "bank")
+        turn = await session.turn("i-1")
+        assert [query.kind for query in turn.queries] == ["approval"]
+        await runtime.answer(turn.queries[0], True)
+        assert (await session.turn("i-1")).text == "Done."
+    assert world.done == [5]
 
 
 # ---- limits

@@ -38,7 +38,7 @@ from everhold.agents.tool_selection import SEARCH_ABOVE, ToolSelection
 from everhold.agents.variables import ProgramVariables
 from everhold.core.codec import JSON, dumps
 from everhold.core.message import Role
-from everhold.core.query import Kind, Usage
+from everhold.core.query import Kind, Rerun, Usage
 from everhold.core.schema import parse_answer
 from everhold.core.tool import (
     BAD_INPUT,
@@ -451,6 +451,8 @@ class Toolbox:
         effect = ProgramEffect(
             execute_tool, tool, wanted, self._policies, confirms, approved, self.model, self.moment
         )
+        # an approval is missing: the policies are asked, and the tool is not run
+        rerun = Rerun.SAFE if confirms and approved is None else tool.rerun
         async with AsyncExitStack() as places:
             if tool.concurrency:
                 place = (tool.name, tool.concurrency)
@@ -464,7 +466,7 @@ class Toolbox:
                     effect,
                     name=tool.name,
                     args=wanted.input,
-                    rerun=tool.rerun,
+                    rerun=rerun,
                     options=options,
                     retry=tool.retry,
                     timeout=tool.total_timeout,
