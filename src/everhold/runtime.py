@@ -744,7 +744,7 @@ class Runtime:
             set(living),
             self.clock.now(),
             waits,
-            talks=self._conversations.is_agent(record.birth),
+            talks=self._conversations.is_agent(record),
             idle=self.engine.effects.idle(record),
         )
 

@@ -37,7 +37,7 @@ from everhold.errors import (
 from everhold.packages.catalog import KnownPrograms
 from everhold.ports.program import Call, ForkVerb, StartVerb
 from everhold.ports.program_identity import is_same_program
-from everhold.ports.store import SessionFilter
+from everhold.ports.store import SessionFilter, SessionRecord
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
 
 #: Seconds between two reads while a call may still return `Later`.
@@ -143,12 +143,16 @@ class Conversations:
         self._engine.policy.ask(birth)
         return birth.id
 
-    def is_agent(self, birth: Birth) -> bool:
-        """Whether a session is a conversation, as far as this process can load its program."""
+    def is_agent(self, record: SessionRecord) -> bool:
+        """Whether a session is a conversation: by its program, or by its messages if its program is
+        not here.
+        """
         try:
-            return isinstance(self._programs.find(birth.program, birth.version), Agent)
+            return isinstance(
+                self._programs.find(record.birth.program, record.birth.version), Agent
+            )
         except EverholdError:
-            return False
+            return any(reply.notes is not None and reply.notes.nodes for reply in record.deliveries)
 
     def close(self) -> None:
         self._buffers.close()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Cli
+from .conftest import Cli, forget_programs
 
 DESK = """
 import everhold
@@ -173,3 +173,15 @@ def test_a_compaction_that_does_nothing_says_why(desk: Cli) -> None:
     desk("command", "c", "cancel_turn", "--key", "stop")
     done = desk("command", "c", "compact", "--key", "k")
     assert "no plugin that compacts" in done.out
+
+
+def test_explain_tells_an_input_from_a_signal_also_without_the_agent(desk: Cli) -> None:
+    """In another folder, a conversation is told by its messages."""
+    assert desk("answer", "c", "Hello.").code == 10
+    with_agent = desk("explain", "c").out
+    Path("desk.py").unlink()
+    forget_programs("desk")
+    for told in (with_agent, desk("explain", "c").out):
+        assert "It has waited" in told and "for an input." in told
+        assert "Send it an input: everhold chat " in told and "desk.py:desk --session c" in told
+        assert "signal" not in told
