@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final
 
 from everhold.core.query import MODEL_KINDS, Query, refuse_other_kinds
@@ -21,13 +22,16 @@ from everhold.models.script import ScriptModel
 from everhold.models.test_guard import refuse_in_tests
 from everhold.ports.answerer import Answerer
 from everhold.ports.entry_points import MODELS, load_entry_point
+from everhold.ports.stream import Delta, DeltaKind, publish_delta
 
 
 class FunctionModel(Answerer):
     """A function as a model: it gets the query and returns the value, or `Answer(value, usage)`.
 
     An exception is an answer too: the program sees it. A plain function runs in a thread, so that
-    a slow client library does not block the event loop; a thread cannot be interrupted.
+    a slow client library does not block the event loop; a thread cannot be interrupted. An async
+    generator yields the answer in pieces of text, which are streamed; if it yields anything else,
+    such as tool calls, that is the whole answer.
     """
 
     kinds = MODEL_KINDS
@@ -41,7 +45,10 @@ class FunctionModel(Answerer):
             pass
         self._function = function
         call = getattr(function, "__call__", None)  # noqa: B004  an instance may have an async one
-        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+        self._is_async = any(
+            inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
+            for one in (function, call)
+        )
 
     def __repr__(self) -> str:
         return f"FunctionModel({getattr(self._function, '__qualname__', self._function)})"
@@ -49,9 +56,25 @@ class FunctionModel(Answerer):
     async def answer(self, query: Query, session_id: str) -> Any:
         refuse_other_kinds(self.kinds, query)
         if self._is_async:
-            return await self._function(query)
-        answer = await asyncio.to_thread(self._function, query)
+            answer = self._function(query)
+        else:
+            answer = await asyncio.to_thread(self._function, query)
+        if inspect.isasyncgen(answer):
+            return await _stream(answer, session_id, query.id)
         return await answer if inspect.isawaitable(answer) else answer
+
+
+async def _stream(pieces: AsyncGenerator[Any, None], session_id: str, query_id: str) -> Any:
+    """Publish the text that a function yields, and return its answer."""
+    text: list[str] = []
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if not isinstance(piece, str):
+                return piece
+            text.append(piece)
+            publish_delta(session_id, query_id, Delta(DeltaKind.TEXT, piece))
+    publish_delta(session_id, query_id, Delta(DeltaKind.END))
+    return "".join(text)
 
 
 _ALTERNATIVES: Final = "|"

@@ -8,7 +8,7 @@ import pytest
 
 from everhold.core.query import FOR_PEOPLE, Kind, Query, Usage
 from everhold.errors import BadSetting, NotAllowed
-from everhold.models import FunctionModel
+from everhold.models import FunctionModel, subscribe
 from everhold.ports.answerer import Answer
 
 ASK = Query(0, "0:0", "What is up?")
@@ -59,6 +59,44 @@ ASYNC = {
 async def test_whatever_gives_something_to_await(function):
     """Partials, methods, callable objects and lambdas around async functions are awaited."""
     assert await FunctionModel(function).answer(ASK, "s-1") == "WHAT IS UP?"
+
+
+async def hum(query):
+    for word in ("What ", "is ", "up?"):
+        yield word
+
+
+STREAMS = {"generator": hum, "partial": functools.partial(hum), "lambda": lambda query: hum(query)}
+
+
+@pytest.mark.parametrize("function", STREAMS.values(), ids=STREAMS)
+async def test_the_text_that_a_generator_yields_is_streamed_and_is_the_answer(function):
+    """Each piece is heard, then the end; together they are the answer."""
+    with subscribe("s-1") as heard:
+        assert await FunctionModel(function).answer(ASK, "s-1") == "What is up?"
+    assert [(query, delta.kind, delta.text) async for query, delta in heard] == [
+        ("q-0", "text", "What "),
+        ("q-0", "text", "is "),
+        ("q-0", "text", "up?"),
+        ("q-0", "end", ""),
+    ]
+
+
+async def test_what_a_generator_yields_besides_text_is_the_answer():
+    """It ends there, and is closed."""
+    closed = []
+    calls = {"text": "Look: ", "tool_calls": [{"name": "look", "input": {}}]}
+
+    async def ask(query):
+        try:
+            yield "Look: "
+            yield calls
+            yield "never"
+        finally:
+            closed.append(True)
+
+    assert await FunctionModel(ask).answer(ASK, "s-1") is calls
+    assert closed == [True]
 
 
 async def test_usage_goes_with_the_value():
