@@ -4,6 +4,7 @@ python examples/support.py
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import everhold
 from everhold.plugins import Approval
@@ -30,14 +31,16 @@ support = everhold.Agent(
 )
 
 
-def scripted(query: everhold.Query) -> object:
+async def scripted(query: everhold.Query) -> AsyncIterator[object]:
     """Stands for a model: everhold.Agent("anthropic:claude-sonnet-4-6", …) asks a real one."""
     rounds = sum(message["role"] == "assistant" for message in query.messages or [])
     calls = [("find_order", {"number": "7"}), ("refund", {"number": "7", "cents": 4200})]
     if rounds < len(calls):
         name, given = calls[rounds]
-        return {"text": "One moment.", "tool_calls": [{"name": name, "input": given}]}
-    return "Your 42.00 are on their way."
+        yield {"text": "One moment.", "tool_calls": [{"name": name, "input": given}]}
+    for word in ("Your ", "42.00 ", "are ", "on ", "their ", "way."):
+        await asyncio.sleep(0.1)
+        yield word
 
 
 async def main() -> None:
@@ -45,7 +48,6 @@ async def main() -> None:
         session = await runtime.session(support, "customer-12")
         turn = await session.send("My lamp from order 7 arrived broken.", id="mail-1")
         print(f"a person is asked: {turn.queries[0].prompt}")
-
     # days later, another process
     async with everhold.open("sqlite:///support.db", llm=scripted) as runtime:
         (approval,) = await runtime.inbox(kind="approval")
