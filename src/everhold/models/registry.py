@@ -64,7 +64,7 @@ class FunctionModel(Answerer):
         return await answer if inspect.isawaitable(answer) else answer
 
 
-async def _stream(pieces: AsyncGenerator[Any, None], session_id: str, query_id: str) -> Any:
+async def _stream(pieces: AsyncGenerator[object, Any], session_id: str, query_id: str) -> object:
     """Publish the text that a function yields, and return its answer."""
     text: list[str] = []
     async with aclosing(pieces):
