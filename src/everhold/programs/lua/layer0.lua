@@ -248,31 +248,9 @@ local function home_of(title, names)
   })
 end
 
--- The function in a coroutine whose instructions are not counted, which halves their time: for short work of our own that
--- always ends. It gets one argument and returns nothing.
-local function unwatched(f)
-  local worker
-  return function(value)
-    if not worker then
-      worker = kit.create(function(given)
-        while true do
-          f(given)
-          given = kit.yield()
-        end
-      end)
-      kit.sethook(worker)
-    end
-    local ok, problem = kit.resume(worker, value)
-    if not ok then
-      worker = nil
-      error(problem, 0)
-    end
-  end
-end
-
 -- For the library: any namespace. A missing value is nil; `scan` returns pairs of key and value.
 local host = {
-  null = null, array = array, version = kit.version, part = kit.part, home = home_of, unwatched = unwatched,
+  null = null, array = array, version = kit.version, part = kit.part, home = home_of, unwatched = kit.unwatched,
 }
 
 function host.require(name)

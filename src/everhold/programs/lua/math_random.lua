@@ -6,7 +6,7 @@
 local alc, host = ...
 
 local error, setmetatable, type, rawlen = error, setmetatable, type, rawlen
-local tointeger, ult = math.tointeger, math.ult
+local tointeger, ult, unwatched = math.tointeger, math.ult, host.unwatched
 local arguments = host.part("alc_math")
 local fail, integer, count = arguments.fail, arguments.integer, arguments.count
 
@@ -67,7 +67,7 @@ local function fill(rng)
     i = i + m; e = ((e ~ i) & LOW) * TWICE >> 20
     a = a + e; m = ((m ~ a) & LOW) * TWICE >> 24
     i = i + m; e = ((e ~ i) & LOW) * TWICE >> 25
-    for round = 1, 6 do
+    for _ = 1, 5 do
       a = a + f; p = ((p ~ a) & LOW) * TWICE >> 16
       k = k + p; f = ((f ~ k) & LOW) * TWICE >> 20
       a = a + f; p = ((p ~ a) & LOW) * TWICE >> 24
@@ -84,25 +84,39 @@ local function fill(rng)
       j = j + o; e = ((e ~ j) & LOW) * TWICE >> 20
       d = d + e; o = ((o ~ d) & LOW) * TWICE >> 24
       j = j + o; e = ((e ~ j) & LOW) * TWICE >> 25
-      if round < 6 then
-        a = a + e; m = ((m ~ a) & LOW) * TWICE >> 16
-        i = i + m; e = ((e ~ i) & LOW) * TWICE >> 20
-        a = a + e; m = ((m ~ a) & LOW) * TWICE >> 24
-        i = i + m; e = ((e ~ i) & LOW) * TWICE >> 25
-        b = b + f; n = ((n ~ b) & LOW) * TWICE >> 16
-        j = j + n; f = ((f ~ j) & LOW) * TWICE >> 20
-        b = b + f; n = ((n ~ b) & LOW) * TWICE >> 24
-        j = j + n; f = ((f ~ j) & LOW) * TWICE >> 25
-        c = c + g; o = ((o ~ c) & LOW) * TWICE >> 16
-        k = k + o; g = ((g ~ k) & LOW) * TWICE >> 20
-        c = c + g; o = ((o ~ c) & LOW) * TWICE >> 24
-        k = k + o; g = ((g ~ k) & LOW) * TWICE >> 25
-        d = d + h; p = ((p ~ d) & LOW) * TWICE >> 16
-        l = l + p; h = ((h ~ l) & LOW) * TWICE >> 20
-        d = d + h; p = ((p ~ d) & LOW) * TWICE >> 24
-        l = l + p; h = ((h ~ l) & LOW) * TWICE >> 25
-      end
+      a = a + e; m = ((m ~ a) & LOW) * TWICE >> 16
+      i = i + m; e = ((e ~ i) & LOW) * TWICE >> 20
+      a = a + e; m = ((m ~ a) & LOW) * TWICE >> 24
+      i = i + m; e = ((e ~ i) & LOW) * TWICE >> 25
+      b = b + f; n = ((n ~ b) & LOW) * TWICE >> 16
+      j = j + n; f = ((f ~ j) & LOW) * TWICE >> 20
+      b = b + f; n = ((n ~ b) & LOW) * TWICE >> 24
+      j = j + n; f = ((f ~ j) & LOW) * TWICE >> 25
+      c = c + g; o = ((o ~ c) & LOW) * TWICE >> 16
+      k = k + o; g = ((g ~ k) & LOW) * TWICE >> 20
+      c = c + g; o = ((o ~ c) & LOW) * TWICE >> 24
+      k = k + o; g = ((g ~ k) & LOW) * TWICE >> 25
+      d = d + h; p = ((p ~ d) & LOW) * TWICE >> 16
+      l = l + p; h = ((h ~ l) & LOW) * TWICE >> 20
+      d = d + h; p = ((p ~ d) & LOW) * TWICE >> 24
+      l = l + p; h = ((h ~ l) & LOW) * TWICE >> 25
     end
+    a = a + f; p = ((p ~ a) & LOW) * TWICE >> 16
+    k = k + p; f = ((f ~ k) & LOW) * TWICE >> 20
+    a = a + f; p = ((p ~ a) & LOW) * TWICE >> 24
+    k = k + p; f = ((f ~ k) & LOW) * TWICE >> 25
+    b = b + g; m = ((m ~ b) & LOW) * TWICE >> 16
+    l = l + m; g = ((g ~ l) & LOW) * TWICE >> 20
+    b = b + g; m = ((m ~ b) & LOW) * TWICE >> 24
+    l = l + m; g = ((g ~ l) & LOW) * TWICE >> 25
+    c = c + h; n = ((n ~ c) & LOW) * TWICE >> 16
+    i = i + n; h = ((h ~ i) & LOW) * TWICE >> 20
+    c = c + h; n = ((n ~ c) & LOW) * TWICE >> 24
+    i = i + n; h = ((h ~ i) & LOW) * TWICE >> 25
+    d = d + e; o = ((o ~ d) & LOW) * TWICE >> 16
+    j = j + o; e = ((e ~ j) & LOW) * TWICE >> 20
+    d = d + e; o = ((o ~ d) & LOW) * TWICE >> 24
+    j = j + o; e = ((e ~ j) & LOW) * TWICE >> 25
     rng[at] = a + 0x61707865 & LOW | b + 0x3320646e << 32
     rng[at + 1] = c + 0x79622d32 & LOW | d + 0x6b206574 << 32
     rng[at + 2] = e + k1 & LOW | f + k2 << 32
@@ -116,7 +130,9 @@ local function fill(rng)
   rng.counter, rng.blocks = counter, blocks < MANY and blocks * 2 or MANY
 end
 
-local refill = host.unwatched(fill)
+local function refill(rng)
+  unwatched(fill, rng)
+end
 
 -- The next 64 bits if they are not at `at`: new blocks are due, or half of a pair is left.
 local function beyond(rng)
@@ -224,8 +240,9 @@ local function between(rng, least, range)
   return least + high
 end
 
--- The last range below 2^32, which needs no second check. Nothing equals the first: NaN.
-local last_least, last_most, last_range = 0 / 0, 0 / 0, 1
+-- The last range below 2^32, which needs no second check, and up to where the lower half of a draw times the range cannot
+-- carry into the result. Nothing equals the first: NaN.
+local last_least, last_most, last_range, last_sure = 0 / 0, 0 / 0, 1, 0
 
 function M.rng_int(handle, least, most)
   local rng = generators[handle] or generator("rng_int", handle)
@@ -239,13 +256,13 @@ function M.rng_int(handle, least, most)
     if range <= 0 or range > LOW then
       return between(rng, least, range)
     end
-    last_least, last_most, last_range = least, most, range
+    last_least, last_most, last_range, last_sure = least, most, range, LOW - range
   end
   local at = rng.at
   local pair = rng[at]
   if pair then
     local high = (pair >> 32) * last_range
-    if (high & LOW) + last_range <= LOW then -- the lower half of the draw cannot carry into the result
+    if high & LOW <= last_sure then
       rng.at = at + 1
       return last_least + (high >> 32)
     end

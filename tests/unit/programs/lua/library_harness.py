@@ -70,7 +70,7 @@ function host.home(_, names)
     return rawget(t, key)
   end })
 end
-function host.unwatched(f) return f end
+function host.unwatched(f, ...) return f(...) end
 alc.state = {}
 function alc.state.get(key, default)
   local found = host.state("get", "default", key)
