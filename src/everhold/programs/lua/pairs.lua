@@ -1,188 +1,172 @@
 -- The order in which `pairs` goes through a table. A part of the sandbox: it gets the kit.
 --
 -- Order of keys: 1, 2, 3, … as far as they go; then numbers, strings by their bytes, false, true; then the rest in the
--- order in which Lua has them. A key that is removed on the way is not visited; one that is added may be, or not, but the
--- same in every process.
+-- order in which Lua has them. A key that is removed on the way is not visited. One that is added is not, either, unless
+-- it is the next number of a table that has only 1, 2, 3, …
 
 local kit = ...
 
-local type, rawget, rawequal, math_type, sort = type, rawget, rawequal, math.type, kit.sort
+local type, rawget, math_type, sort = type, rawget, math.type, kit.sort
 local raw_next, raw_pcall, metatable_of, expected = kit.raw_next, kit.raw_pcall, kit.metatable_of, kit.expected
-local rawset, step, MARK, LEAST, ARRAY = kit.rawset, kit.step, kit.mark, kit.least, kit.array
-local unwatched = kit.unwatched
+local rawset, unwatched, MARK, marked, steps = kit.rawset, kit.unwatched, kit.mark, kit.marked, kit.steps
+
+local MOST <const>, LONGEST <const> = 20000, 100 -- keys of stored orders, and the bytes of a key
+local MANY <const> = 32 -- keys for which it pays to leave the program's coroutine
+local LEAST <const>, MARKS <const> = 3, 10000 -- numbers of a table that may get a mark, and marks that are remembered
+local DUE <const> = 500 -- numbers that are counted until a table gets one
+local FULL <const> = "not enough memory"
+local ROOM <const> = 64 -- numbers that may move to a place with room for more
+local KEPT <const> = 100 -- the longest lists for which a function is kept
 
 -- Sorting costs more than everything else here, and many tables have the same keys, so the last orders are stored: for
 -- the first key that Lua has, all keys as Lua has them, and sorted. A table with the same keys in another order of Lua is
--- sorted again.
+-- sorted again. `stored` counts the keys of replaced orders, too: then they are forgotten earlier.
 
-local MOST, LONGEST = 20000, 100 -- keys that are stored, and the bytes of a key
-local MANY = 32 -- keys for which it pays to leave the program's coroutine
 local known, stored = {}, 0
 
--- The keys of a table after 1 … n, if their order is stored.
-local function known_order(t, n)
-  if n > 0 and rawget(t, n) == nil then
-    return nil -- the program has removed it on the way
-  end
-  local entry, seen, count = known[raw_next(t, n > 0 and n or nil)], 0, 0
-  if not entry then
-    return nil
-  end
-  local same = entry.same
+-- How many keys of a table are 1, 2, 3, … in this order of Lua, and the first other one.
+local function count_list(t)
+  local n = 0
   for key in raw_next, t do
-    if key == same[count + 1] then
-      count = count + 1
-    elseif key == seen + 1 then
-      seen = key
-    else
-      return nil
+    n = n + 1
+    if key ~= n then
+      return n - 1, key
     end
   end
-  return seen == n and count == entry.count and entry.keys or nil
+  return n
 end
 
--- `stored` counts the keys of replaced orders, too: then they are forgotten earlier.
-local function store_order(first, same, keys, count)
-  if count > MOST // 4 then
-    return
-  end
-  for i = 1, count do
-    if type(keys[i]) == "string" and #keys[i] > LONGEST then
-      return
+-- Whether the keys of a table after 1 … n are these, in this order of Lua.
+local function is_same(t, n, same, count)
+  local i = 0
+  for key in raw_next, t, n > 0 and n or nil do
+    i = i + 1
+    if key ~= same[i] then
+      return false
     end
   end
-  if stored + count > MOST then
-    known, stored = {}, 0
-  end
-  known[first], stored = { same = same, keys = keys, count = count }, stored + count
+  return i == count
 end
 
 local function append(keys, more)
+  local count = #keys
   for i = 1, #more do
-    keys[#keys + 1] = more[i]
+    keys[count + i] = more[i]
   end
+  return keys
 end
 
--- false and true, if the table has them, and keys without an order.
-local function append_others(t, keys, others)
-  for _, truth in raw_next, { false, true } do
-    if rawget(t, truth) ~= nil then
-      keys[#keys + 1] = truth
-    end
-  end
-  for i = 1, #others do
-    if type(others[i]) ~= "boolean" then
-      keys[#keys + 1] = others[i]
-    end
-  end
-end
-
--- The keys but 1 … n as Lua has them; nil if those are not in order.
-local function as_lua_has(t, n)
-  local keys, count, seen = {}, 0, 0
-  for key in raw_next, t do
-    if seen < n and key == seen + 1 then
-      seen = key
-    else
-      count = count + 1
-      keys[count] = key
-    end
-  end
-  return seen == n and keys or nil
-end
-
--- The keys after 1 … n, in order. The list may be shared: nobody changes it.
-local function ordered(t, n)
-  local keys = known_order(t, n)
-  if keys then
-    return keys
-  end
-  local strings, numbers, count, amount = {}, {}, 0, 0
-  local others
-  for key in raw_next, t do
+-- These keys in order, without those from low to high; and whether the order may be stored.
+local function sort_keys(same, count, low, high)
+  local strings, numbers, others = {}, {}, {}
+  local texts, amount, is_plain, has_false, has_true = 0, 0, low > high, false, false
+  for i = 1, count do
+    local key = same[i]
     local kind = type(key)
     if kind == "string" then
-      count = count + 1
-      strings[count] = key
-    elseif kind ~= "number" then
-      others = others or {}
-      others[#others + 1] = key
-    elseif not (math_type(key) == "integer" and key >= 1 and key <= n) then
-      amount = amount + 1
-      numbers[amount] = key
+      texts = texts + 1
+      strings[texts] = key
+      is_plain = is_plain and #key <= LONGEST
+    elseif kind == "number" then
+      if low > high or key < low or key > high or math_type(key) == "float" then
+        amount = amount + 1
+        numbers[amount] = key
+      end
+    else
+      is_plain = false
+      if kind ~= "boolean" then
+        others[#others + 1] = key
+      elseif key then
+        has_true = true
+      else
+        has_false = true
+      end
     end
   end
-  local same = not others and count + amount > 1 and (n == 0 or rawget(t, n) ~= nil) and as_lua_has(t, n)
-  if count > 1 then
+  if texts > 1 then
     sort(strings)
   end
   if amount > 1 then
     sort(numbers)
   end
-  keys = amount == 0 and strings or numbers
-  if amount > 0 then
-    append(keys, strings)
+  local keys = amount == 0 and strings or append(numbers, strings)
+  if has_false then
+    keys[#keys + 1] = false
   end
-  if others then
-    append_others(t, keys, others)
-  elseif same then
-    store_order(raw_next(t, n > 0 and n or nil), same, keys, count + amount)
+  if has_true then
+    keys[#keys + 1] = true
+  end
+  return append(keys, others), is_plain
+end
+
+-- The keys of a table after 1 … n, in order. Lua has 1 … ahead before all others.
+local function arrange(t, ahead, n)
+  local same, count = {}, 0
+  for key in raw_next, t, ahead > 0 and ahead or nil do
+    count = count + 1
+    same[count] = key
+  end
+  if count == 1 and n == ahead then
+    return same
+  end
+  local keys, is_plain
+  if count > MANY then
+    keys, is_plain = unwatched(sort_keys, same, count, ahead + 1, n)
+  else
+    keys, is_plain = sort_keys(same, count, ahead + 1, n)
+  end
+  if is_plain and count <= MOST // 4 then
+    if stored + count > MOST then
+      known, stored = {}, 0
+    end
+    known[same[1]], stored = { same = same, keys = keys, count = count }, stored + count
   end
   return keys
 end
 
--- How many keys a table has if they are 1, 2, 3, …, in this order also for Lua; else nil.
-local function count_list(t)
-  local count = 0
-  for key in raw_next, t do
-    count = count + 1
-    if key ~= count then
-      return nil
+-- The keys of a table in order, of which Lua has 1 … ahead first, and then this one: how far 1, 2, 3, … go, at least to a
+-- number, the keys after these, and their stored order. The keys may be shared: nobody changes them.
+local function survey(t, ahead, first, least)
+  local n = least > ahead and least or ahead
+  while rawget(t, n + 1) ~= nil do
+    n = n + 1
+  end
+  local entry = n == ahead and known[first]
+  if entry then
+    local same, count, is_it = entry.same, entry.count, nil
+    if count > MANY then
+      is_it = unwatched(is_same, t, n, same, count)
+    else
+      is_it = is_same(t, n, same, count)
+    end
+    if is_it then
+      return n, entry.keys, entry
     end
   end
-  return count
+  return n, arrange(t, ahead, n)
 end
 
--- Mark a table that has only 1 … n: see `step`. A table whose part for other keys has more than one place stays as it
--- is, because there the mark would prove nothing, and so does one whose part for 1 … n would become larger.
-local function mark(t, n)
-  if n & (n - 1) ~= 0 and not raw_pcall(raw_next, t, n + 1) then
-    return
-  end
-  rawset(t, false, 1)
-  rawset(t, false, nil)
-  rawset(t, true, 1) -- takes the place of false only if there is no other
-  local is_roomy = raw_pcall(raw_next, t, false)
-  rawset(t, true, nil)
-  if not is_roomy then
-    rawset(t, MARK, 1)
-    rawset(t, MARK, nil)
-    return true
-  end
-end
-
--- A function that steps through 1 … n of tables that have only those.
+-- A function that steps through 1 … n of tables that have only those. Six instructions: each one more is a twelfth of the
+-- time of a loop.
 local function list_step(n)
-  return function(t, i)
-    if i < n then
-      i = i + 1
-      local value = t[i]
-      while value == nil do -- the program has removed it on the way
-        if i == n then
-          return nil
-        end
-        i = i + 1
-        value = t[i]
-      end
+  local function step(t, i)
+    i = i + 1
+    local value = t[i]
+    if value ~= nil then
       return i, value
     end
+    while i < n do -- the program has removed it on the way
+      i = i + 1
+      value = t[i]
+      if value ~= nil then
+        return i, value
+      end
+    end
   end
-end
-
-local list_steps = {}
-
-for n = 1, LEAST - 1 do
-  list_steps[n] = list_step(n)
+  if n <= KEPT then
+    steps[n] = step
+  end
+  return step
 end
 
 -- A function that steps through tables with the keys of a stored order. It starts at false.
@@ -207,126 +191,140 @@ local function key_step(entry)
   return entry.step
 end
 
--- Through the keys of a table, each time in the order of its list.
-local function through_keys(t, keys)
+-- A function that goes through 1 … n of a table, then through these keys.
+local function through(n, keys)
   local i = 0
-  return function()
-    local at = i + 1
-    i = at
-    local key = keys[at]
-    local value = t[key]
-    while value == nil do
-      if key == nil then
-        return nil
-      end
-      i = i + 1
-      key = keys[i]
-      value = t[key]
-    end
-    return key, value
-  end, t, nil
-end
-
--- How many keys a table has if they are these, in this order of Lua.
-local function count_same(t, same)
-  local i = 0
-  for key in raw_next, t do
-    i = i + 1
-    if key ~= same[i] then
-      return nil
-    end
-  end
-  return i
-end
-
--- Through 1 … n, then through the other keys that the table has at that time.
-local function through_all(t, n)
-  local i, keys = 0, nil
-  return function()
-    while i < n do
-      i = i + 1
-      local value = t[i]
-      if value ~= nil then
-        return i, value
-      end
-    end
-    keys = keys or ordered(t, n)
+  return function(t)
     while true do
-      local key = keys[i - n + 1]
-      if key == nil then
-        return nil
+      local key = i + 1
+      i = key
+      if key > n then
+        key = keys[key - n]
+        if key == nil then
+          return nil
+        end
       end
-      i = i + 1
       local value = t[key]
       if value ~= nil then
         return key, value
       end
     end
-  end, t, nil
+  end
 end
 
--- The same for a table with metamethods.
-local function through_object(t, n)
-  local i, keys = 0, nil
-  return function()
-    while i < n do
-      i = i + 1
-      local value = rawget(t, i)
-      if value ~= nil then
-        return i, value
-      end
+-- A function that goes through a table with one key.
+local function through_one(key)
+  return function(t, before)
+    local value = t[key]
+    if before == nil and value ~= nil then
+      return key, value
     end
-    keys = keys or ordered(t, n)
+  end
+end
+
+-- The same as `through` for a table whose metatable has __index.
+local function through_object(n, keys)
+  local i = 0
+  return function(t)
     while true do
-      local key = keys[i - n + 1]
-      if key == nil then
-        return nil
+      local key = i + 1
+      i = key
+      if key > n then
+        key = keys[key - n]
+        if key == nil then
+          return nil
+        end
       end
-      i = i + 1
       local value = rawget(t, key)
       if value ~= nil then
         return key, value
       end
     end
-  end, t, nil
+  end
+end
+
+local marks = 0
+
+-- Mark a table that has only 1 … n: see `sandbox.lua`. A table whose part for other keys has more than one place stays as
+-- it is, because there the mark would prove nothing, and so does a long one whose part for 1 … n would become larger.
+local function mark(t, n)
+  if n > ROOM and n & (n - 1) ~= 0 and not raw_pcall(raw_next, t, n + 1) then
+    return
+  end
+  rawset(t, false, 1)
+  rawset(t, false, nil)
+  rawset(t, true, 1) -- takes the place of false only if there is no other
+  local is_roomy, problem = raw_pcall(raw_next, t, false)
+  rawset(t, true, nil)
+  if not is_roomy and problem ~= FULL then
+    rawset(t, MARK, 1)
+    rawset(t, MARK, nil)
+    if marks == MARKS then
+      marks = 0
+      for other in raw_next, marked do
+        marked[other] = nil
+      end
+    end
+    marked[t], marks = true, marks + 1
+  end
+end
+
+local due = 0 -- numbers that were counted since the last mark
+
+-- Through a table of which Lua has 1 … n first, and then this key.
+local function walk_any(t, n, first)
+  local keys, entry
+  n, keys, entry = survey(t, n, first, 0)
+  if entry and n == 0 then
+    return entry.step or key_step(entry), t, false
+  elseif keys[1] == nil then -- Lua has 1, 2, 3, … in another order
+    return steps[n] or list_step(n), t, 0
+  end
+  return through(n, keys), t, nil
 end
 
 -- Through a table without metamethods.
-local function walk_plain(t, may_mark)
-  if t[1] == nil then
-    local entry = known[raw_next(t)]
-    if entry then
-      local count, same, i = entry.count, entry.same, 0
-      if count > MANY then
-        i = unwatched(count_same, t, same)
-      else
-        for key in raw_next, t do
-          i = i + 1
-          if key ~= same[i] then
-            i = nil
-            break
-          end
-        end
-      end
-      if i == count then
-        return entry.step or key_step(entry), t, false
-      end
-    end
-    return through_keys(t, ordered(t, 0))
-  end
-  local n = count_list(t)
-  if not n then
-    n = 1
-    while t[n + 1] ~= nil do
+local function walk_plain(t, size)
+  local n, first = 0, nil
+  if size > MANY then
+    n, first = unwatched(count_list, t)
+  else
+    for key in raw_next, t do
       n = n + 1
+      if key ~= n then
+        n, first = n - 1, key
+        break
+      end
     end
-    return through_all(t, n)
-  elseif n < LEAST then
-    return list_steps[n], t, 0
-  elseif may_mark and mark(t, n) then
-    return step, t, 0
   end
-  return list_step(n), t, 0
+  if first == nil then
+    if n >= LEAST then
+      due = due + n
+      if due > DUE then
+        due = 0
+        mark(t, n)
+      end
+    end
+    return steps[n] or list_step(n), t, 0
+  elseif n > 0 then
+    return walk_any(t, n, first)
+  end
+  local entry = known[first]
+  if entry and entry.count <= MANY then
+    local same = entry.same
+    for key in raw_next, t do
+      n = n + 1
+      if key ~= same[n] then
+        return walk_any(t, 0, first)
+      end
+    end
+    if n == entry.count then
+      return entry.step or key_step(entry), t, false
+    end
+  elseif raw_next(t, first) == nil then
+    return through_one(first), t, nil
+  end
+  return walk_any(t, 0, first)
 end
 
 -- Through any other value.
@@ -338,14 +336,18 @@ local function walk(t)
     return first, state, start
   elseif type(t) ~= "table" then
     expected(1, "for iterator", "table", t)
-  elseif rawequal(mt, ARRAY) then
-    return walk_plain(t, false)
   end
-  local n = 0
-  while rawget(t, n + 1) ~= nil do
-    n = n + 1
+  local n, first = count_list(t)
+  if rawget(mt, "__index") ~= nil then
+    local keys
+    if first ~= nil then
+      n, keys = survey(t, n, first, 0)
+    end
+    return through_object(n, keys or {}), t, nil
+  elseif first ~= nil then
+    return walk_any(t, n, first)
   end
-  return through_object(t, n)
+  return steps[n] or list_step(n), t, 0
 end
 
-return { ordered = ordered, walk = walk, walk_plain = walk_plain }
+return { count_list = count_list, survey = survey, list_step = list_step, walk = walk, walk_plain = walk_plain }

@@ -177,54 +177,27 @@ local function either(name, native)
 end
 
 -- `pairs` and `next` go through keys in an order: see `pairs.lua`. A table that has only 1, 2, 3, … is the same in each
--- process, but proving that takes as long as going through it. So `pairs.lua` gives a long one a mark: a key without a
--- value, in the only place that the table has for other keys. Lua overwrites or drops it as soon as another key needs a
--- place, and `raw_next` does not find it then.
+-- process, but proving that takes as long as going through it. So `pairs.lua` gives one that is gone through often a
+-- mark: a key without a value, in the only place that the table has for other keys. Lua overwrites or drops it as soon as
+-- another key needs a place, and `raw_next` does not find it then.
 
 local MARK = debug.upvalueid(request, 1) -- like NULL, but no program has it
-local LEAST = 8 -- numbers of a table that may get a mark
-local walk_plain -- of `pairs.lua`
-
-local function marked_next(t, key)
-  raw_next(t, MARK)
-  return raw_next(t, key)
-end
-
--- What comes after 1 … i of a table that has, or had, a mark: it is at the end, or the program has removed i + 1.
-local function beyond(t, i)
-  local ok, least, value = raw_pcall(marked_next, t, i > 0 and i or nil)
-  if ok then
-    return least, value
-  end
-  least = nil
-  for key in raw_next, t do
-    if math_type(key) == "integer" and key > i and not (least and least < key) then
-      least = key
-    end
-  end
-  if least then
-    return least, rawget(t, least)
-  end
-end
-
--- Seven instructions: each one more is a twelfth of the time of a loop. So it starts at 0, not at nil.
-local function step(t, i)
-  i = i + 1
-  local value = t[i]
-  if value == nil then
-    return beyond(t, i - 1)
-  end
-  return i, value
-end
+local marked, steps = raw_setmetatable({}, { __mode = "k" }), {} -- the tables that got one, and functions by length
+local list_step, walk_plain -- of `pairs.lua`
 
 function env.pairs(t)
   if type(t) ~= "table" or metatable_of(t) ~= nil then
     return part("pairs").walk(t)
-  elseif #t >= LEAST and raw_pcall(raw_next, t, MARK) then
-    return step, t, 0
+  elseif marked[t] then
+    local n = #t
+    if n > 0 and raw_pcall(raw_next, t, MARK) and raw_next(t, n) == nil then
+      return steps[n] or list_step(n), t, 0
+    end
+    marked[t] = nil
+  elseif not walk_plain then
+    list_step, walk_plain = part("pairs").list_step, part("pairs").walk_plain
   end
-  walk_plain = walk_plain or part("pairs").walk_plain
-  return walk_plain(t, true)
+  return walk_plain(t, #t)
 end
 
 function env.next(t, key)
@@ -271,6 +244,9 @@ function env.setmetatable(t, mt)
     expected(2, "setmetatable", "nil or table", mt)
   elseif old and rawget(old, "__metatable") ~= nil then
     error("cannot change a protected metatable", 2)
+  end
+  if mt and rawget(mt, "__mode") ~= nil then
+    rawset(mt, "__mode", nil) -- when a weak table loses an entry depends on the memory in use
   end
   local finalizer = mt and rawget(mt, "__gc")
   if finalizer == nil then
@@ -381,7 +357,7 @@ raw_setmetatable(alc, { __index = found_in("alc"), __pairs = lazy("layer0", "pai
 -- What the parts get; created before the program's tables are changed.
 kit = {
   array = ARRAY, null = NULL, env = env, version = version, namespace = namespace, now = 0.0, born = 0.0, noisy = false,
-  mark = MARK, least = LEAST, step = step, rawset = rawset, move = table.move, raw_next = raw_next,
+  mark = MARK, marked = marked, steps = steps, rawset = rawset, move = table.move, raw_next = raw_next,
   raw_pcall = raw_pcall, raw_tostring = raw_tostring, raw_load = raw_load,
   gsub = maker("gsub", gsub), concat = maker("concat", concat), format = format, sort = table.sort, unpack = unpack,
   insert = table.insert, remove = table.remove, close = coroutine.close, status = status, rep = rep,

@@ -5,7 +5,7 @@ local kit = ...
 
 local type, error, select, rawget, tonumber, math_type = type, error, select, rawget, tonumber, math.type
 local format, tointeger, metatable_of, acts = kit.format, math.tointeger, kit.metatable_of, kit.acts
-local raw_next, ordered, expected = kit.raw_next, kit.part("pairs").ordered, kit.expected
+local raw_next, expected, order = kit.raw_next, kit.expected, kit.part("pairs")
 
 local own = {}
 
@@ -28,19 +28,20 @@ local walks = kit.setmetatable({}, { __mode = "k" })
 
 -- Store the keys of a table that has 1 … n (one may have been cleared while it was visited).
 local function survey(t, n)
-  while rawget(t, n + 1) ~= nil do
-    n = n + 1
+  local ahead, other = order.count_list(t)
+  local last, keys = ahead, {}
+  if other ~= nil then
+    last, keys = order.survey(t, ahead, other, n)
   end
-  local keys, places = ordered(t, n), {}
-  for i = 1, #keys do
-    places[keys[i]] = i
+  local noted = { n = last, keys = keys, places = {} }
+  for i = 1, #noted.keys do
+    noted.places[noted.keys[i]] = i
   end
-  local noted = { n = n, keys = keys, places = places }
   walks[t] = noted
   return noted
 end
 
--- The first key after 1 … n that still exists.
+-- The first of these keys from i on that still exists.
 local function from(t, keys, i)
   while keys[i] ~= nil do
     local value = rawget(t, keys[i])

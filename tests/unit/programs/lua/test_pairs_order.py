@@ -149,6 +149,27 @@ def test_a_list_that_grows_on_the_way_is_the_same_in_every_process() -> None:
     assert run(code) == [24, 24, "integer"]
 
 
+def test_what_a_list_was_before_does_not_show_when_it_grows_on_the_way() -> None:
+    """How much room Lua has in a table depends on hashes, which differ in each state: names that
+    come and go leave other room each time.
+    """
+    code = """
+      local said = {}
+      for round = 1, 12 do
+        local t, s = {}, {}
+        for i = 1, round * 3 do t['n' .. i * round] = 1 if i % 4 == 0 then t['n' .. (i - 1) * round] = nil end end
+        for name in pairs(t) do t[name] = nil end
+        for i = 1, 4 + round do t[i] = i end
+        if round % 2 == 0 then for _ in pairs(t) do end end
+        for k in pairs(t) do s[#s + 1] = k if k < 20 then t[#t + 1] = 0 t['new' .. k] = 1 end end
+        said[round] = table.concat(s, ' ')
+      end
+      return said"""  # noqa: E501
+    wanted = [" ".join(str(k) for k in range(1, 4 + round + 19 + 1)) for round in range(1, 13)]
+    for _ in range(5):
+        assert run(code) == wanted
+
+
 def test_two_walks_in_each_other_see_what_the_inner_one_removes() -> None:
     code = """
       local t, s = {}, {}
