@@ -53,9 +53,13 @@ class Lua(Ours):
         return {"kilobytes": (resident() - before) * 1e3 / sessions}
 
     async def beside(self, work: str) -> speak.Reply:
-        """CPU seconds of a work in the sandbox, and in a plain Lua state."""
+        """CPU seconds of a work in the sandbox, and in a plain and a bare Lua state."""
         chosen = WORKS[work]
-        return {"ours": measure_sandbox(chosen), "plain": measure_plain(chosen)}
+        return {
+            "ours": measure_sandbox(chosen),
+            "plain": measure_plain(chosen),
+            "bare": measure_plain(chosen, is_bare=True),
+        }
 
 
 def main() -> None:

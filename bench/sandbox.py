@@ -1,7 +1,8 @@
 """Work of Lua programs, in the sandbox and in a plain state of the Lua library.
 
-JSON and random numbers are not in Lua itself. Beside them are what a user of the plain library
-would write: functions of Python that the state calls.
+The plain state counts instructions, as algocline's does, because else nothing stops a program; the
+bare one does not. JSON and random numbers are not in Lua itself. Beside them are what a user of the
+library would write: functions of Python that the state calls.
 """
 
 import json
@@ -15,6 +16,8 @@ from everhold.programs.lua.vm import LuaVm, create_lua_state, make_vm_opening
 
 _MEMORY: Final = 2**28
 _SECONDS: Final = 120.0
+#: Instructions between two calls of the hook of a plain state.
+_COUNT: Final = 1000
 _LIST: Final = "local t = {} for i = 1, %d do t[i] = i end"
 _NAMES: Final = "local t = {} for i = 1, %d do t['name' .. i] = i end"
 _SUM: Final = "local s = 0 for _, v in pairs(t) do s = s + v end"
@@ -104,13 +107,15 @@ def measure_sandbox(work: Work) -> float:
     return taken
 
 
-def measure_plain(work: Work) -> float:
+def measure_plain(work: Work, *, is_bare: bool = False) -> float:
     """Seconds of CPU time."""
     code = (
         f"{work.plain_before or work.before} for _ = 1, {work.times} do"
         f" {work.plain or work.work} end"
     )
     state = _make_host_state() if work.plain or work.plain_before else create_lua_state(_MEMORY)
+    if not is_bare:
+        state.execute(f'debug.sethook(function() end, "", {_COUNT})'.encode())
     begin = time.process_time()
     state.execute(code.encode())
     return time.process_time() - begin

@@ -30,13 +30,14 @@ def measure(stage: Stage) -> Iterator[Figure]:
 
 
 def _beside(stage: Stage, worker: Worker) -> Iterator[Figure]:
-    """Each work in the sandbox and in a plain Lua state, one after the other, in CPU time."""
+    """Each work in the sandbox and in plain Lua states, one after the other, in CPU time."""
     for name, work in WORKS.items():
         taken = [worker.ask("beside", work=name) for _ in range(stage.scale.rounds)]
         each = [reply["ours"] * 1e6 / work.times for reply in taken]
         yield Figure.of(f"lua.sandbox.{name}_us", "µs", each)
-        ratios = [reply["ours"] / reply["plain"] for reply in taken]
-        yield Figure.of(f"lua.sandbox.{name}_over_plain", "×", ratios)
+        for state in ("plain", "bare"):
+            ratios = [reply["ours"] / reply[state] for reply in taken]
+            yield Figure.of(f"lua.sandbox.{name}_over_{state}", "×", ratios)
 
 
 def _steps(stage: Stage) -> Iterator[Figure]:
