@@ -12,6 +12,8 @@ from mcp import Client
 
 import everhold
 from everhold.mcp import make_front
+from everhold.mcp.algocline.alc_wire import describe_alc_tool
+from everhold.mcp.algocline.server import TOOLS
 from everhold.programs.lua.program import LuaProgram
 from tests.e2e import algocline_files as files
 from tests.e2e import algocline_table as table
@@ -144,12 +146,31 @@ ALL = (
 
 
 def test_the_server_says_what_it_has(house):
-    """Two resources, seven templates, and a list of no prompts."""
+    """The tools as they are declared, two resources, seven templates, and a list of no prompts."""
     wire = house.serve()
+    told = wire.ask("tools/list")["result"]["tools"]
+    assert told == [describe_alc_tool(tool) for tool in TOOLS] and len(told) == 42
     assert wire.hello["capabilities"].keys() >= {"tools", "resources"}
     assert wire.ask("prompts/list")["result"]["prompts"] == []
     assert len(wire.ask("resources/list")["result"]["resources"]) == 2
     assert len(wire.ask("resources/templates/list")["result"]["resourceTemplates"]) == 7
+    wire.close()
+
+
+def test_optional_parameters_may_be_null(house):
+    """Algocline declares them as nullable; null counts as absent."""
+    wire = house.serve()
+    asked = wire.json("alc_run", code="return alc.llm('q')", code_file=None, ctx=None)
+    told = wire.json(
+        "alc_continue",
+        session_id=asked["session_id"],
+        response="a",
+        query_id=None,
+        responses=None,
+        usage=None,
+    )
+    assert told["result"] == "a"
+    assert wire.json("alc_status", session_id=None, pending_filter=None)["active_sessions"] == 0
     wire.close()
 
 

@@ -1,6 +1,8 @@
 """Odd values in every parameter of every tool of the algocline profile, in this process."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 from mcp import Client, MCPError
@@ -134,3 +136,97 @@ async def test_hostile_addresses_of_resources_are_refused(house):
                             assert 0 < len(str(refused.value)) < 3000
     finally:
         await made.close()
+
+
+TWICE = "twice_sonnet_20260402T101500_0a1b2c"
+
+
+def replace_by_garbage(file: Path):
+    file.write_bytes(b"\xff\xfe\0{[garbage")
+
+
+def replace_by_deep_nesting(file: Path):
+    file.write_text(("a = " if file.suffix == ".toml" else "") + "[" * 50_000)
+
+
+def replace_by_a_folder(file: Path):
+    file.unlink()
+    file.mkdir()
+
+
+def replace_by_a_pipe(file: Path):
+    file.unlink()
+    os.mkfifo(file)
+
+
+def replace_by_a_link_to_itself(file: Path):
+    file.unlink()
+    file.symlink_to(file.name)
+
+
+#: A tool that reads the home, its arguments, and whether it names what cannot be read.
+READING = [
+    ("card_list", {}, True),
+    ("card_find", {}, True),
+    ("card_alias_list", {}, True),
+    ("card_get", {"card_id": TWICE}, True),
+    ("card_samples", {"card_id": TWICE}, True),
+    ("card_append", {"card_id": TWICE, "fields": {"k": 1}}, True),
+    ("card_alias_set", {"name": "n", "card_id": TWICE}, True),
+    ("card_lineage", {"card_id": TWICE}, True),
+    ("eval_history", {}, True),
+    ("eval_detail", {"eval_id": "twice_1775124900"}, True),
+    ("eval_compare", {"eval_id_a": "twice_1775124900", "eval_id_b": "x"}, True),
+    ("pkg_list", {}, True),
+    ("pkg_doctor", {}, True),
+    ("pkg_install", {"url": "{base}/shop"}, True),
+    ("pkg_remove", {"name": "gone", "scope": "global"}, True),
+    ("hub_reindex", {}, True),
+    ("scenario_list", {}, False),
+    ("scenario_show", {"name": "riddles"}, False),
+    ("eval", {"strategy": "twice", "scenario_name": "riddles"}, False),
+    ("log_view", {}, False),
+    ("stats", {}, False),
+    ("info", {}, False),
+]
+REASONS = (
+    "it is not UTF-8 text",
+    "it is nested too deeply",
+    "it is not a regular file",
+    "it cannot be read: Too many levels of symbolic links",
+    "it cannot be written: Too many levels of symbolic links",
+)
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [
+        replace_by_garbage,
+        replace_by_deep_nesting,
+        replace_by_a_folder,
+        replace_by_a_pipe,
+        replace_by_a_link_to_itself,
+    ],
+)
+async def test_what_cannot_be_read_in_a_home_is_named(house, replace):
+    """Each tool answers, and names the file and the reason, whatever lies there. No file is
+    changed.
+    """
+    for file in [one for one in house.home.rglob("*") if one.is_file()]:
+        if "packages" not in file.parts and file.suffix != ".lock":
+            replace(file)
+    before = look(house)
+    made = make_front(None, None, "algocline")
+    try:
+        async with Client(made.server(), mode="legacy") as client:
+            with collect_failures() as row:
+                for name, given, told in READING:
+                    with row(name):
+                        words = json.dumps(given).replace("{base}", str(house.base))
+                        said = await client.call_tool(f"alc_{name}", json.loads(words))
+                        text = said.content[0].text + json.dumps(said.meta)
+                        assert not told or any(reason in text for reason in REASONS), text
+                        assert "internal" not in text
+    finally:
+        await made.close()
+    assert look(house) == before

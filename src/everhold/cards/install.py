@@ -80,8 +80,8 @@ def read_collection(folder: Path) -> CardCollection:
             continue
         pkg, card_id = file.parent.name, file.stem
         try:
-            text = file.read_text(encoding="utf-8")
             body = read_card(file)
+            text = file.read_text(encoding="utf-8")
             if body.get("schema_version") != SCHEMA_VERSION:
                 continue
             if not is_card_name(pkg):

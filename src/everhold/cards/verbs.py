@@ -88,8 +88,7 @@ class CardVerbs:
         check_card_name("alias", name)
         options = _read_options(given)
         card_id = options.get("card_id")
-        if await self.view.find_package(card_id) is None:
-            raise UnknownCard(str(card_id))
+        await self.view.require(card_id)
         for key in ("pkg", "note"):
             if not isinstance(options.get(key, ""), str):
                 raise BadCard(f"{key} must be a string", "Nothing was written.")

@@ -10,7 +10,6 @@ Rules
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from everhold.errors import BadPackageFile
 from everhold.evals.lua_eval import read_lua_report
 from everhold.evals.report import EvalReport, EvalUsage
 from everhold.evals.totals import EvalInfo
+from everhold.packages.lua.atomic_file import parse_json_file, read_text_file
 
 _META: Final = ".meta.json"
 
@@ -112,8 +112,8 @@ class EvalFolder:
         for file in self._list_files():
             try:
                 found.append(_load(file))
-            except (OSError, ValueError, RecursionError) as error:
-                problems.append(f"{file.name}: {_explain(error)}")
+            except BadPackageFile as error:
+                problems.append(f"{file.name}: {error.reason}")
         found.sort(key=lambda one: (one.created_at, one.eval_id), reverse=True)
         return found, problems
 
@@ -121,10 +121,7 @@ class EvalFolder:
         """One eval; raises `BadPackageFile` if its file cannot be read."""
         for file in self._list_files():
             if file.stem == eval_id:
-                try:
-                    return _load(file)
-                except (OSError, ValueError, RecursionError) as error:
-                    raise BadPackageFile(str(file), _explain(error)) from None
+                return _load(file)
         return None
 
     def _list_files(self) -> list[Path]:
@@ -141,25 +138,26 @@ class EvalFolder:
 
 
 def _load(file: Path) -> EvalFile:
-    text = file.read_text(encoding="utf-8")
-    doc = json.loads(text)
+    text = _read(file)
+    doc = parse_json_file(file, text)
     if not isinstance(doc, dict):
-        raise ValueError("it is not an object")
+        raise BadPackageFile(str(file), "it is not an object")
     return EvalFile(file.stem, file, text, doc, _load_meta(file.with_suffix(_META)))
 
 
 def _load_meta(file: Path) -> dict[str, Any]:
     """The figures beside a result; empty if they cannot be read: the result has them, too."""
     try:
-        return _as_dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError):
+        return _as_dict(parse_json_file(file, _read(file)))
+    except BadPackageFile:
         return {}
 
 
-def _explain(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"it cannot be read: {error.strerror}"
-    return f"it is not JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
+def _read(file: Path) -> str:
+    text = read_text_file(file)
+    if text is None:
+        raise BadPackageFile(str(file), "it does not exist")
+    return text
 
 
 def _find_figures(report: dict[str, Any]) -> dict[str, Any]:

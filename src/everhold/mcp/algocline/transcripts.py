@@ -14,7 +14,6 @@ Rules
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -26,10 +25,15 @@ from everhold.core.codec import JSON
 from everhold.core.session import ENDED
 from everhold.engine import session_view
 from everhold.engine.session_view import make_finished_status
-from everhold.errors import EverholdError
+from everhold.errors import BadPackageFile, EverholdError
 from everhold.mcp.algocline.alc_wire import AlcRefused, dump_pretty, render_alc_stats
 from everhold.mcp.algocline.query_ids import read_query_names
-from everhold.packages.lua.atomic_file import hold_file_lock, write_atomically
+from everhold.packages.lua.atomic_file import (
+    hold_file_lock,
+    parse_json_file,
+    read_text_file,
+    write_atomically,
+)
 from everhold.packages.lua.paths import is_log_enabled, log_dir
 from everhold.ports.store import SessionFilter, SessionRecord, Store
 from everhold.wire import dump_wire_json
@@ -271,13 +275,11 @@ def _file(into: Path, session_id: str) -> Path:
 
 def _doc(file: Path) -> dict[str, Any]:
     try:
-        doc = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise AlcRefused(f"{file} cannot be read: {error.strerror}", "store_unavailable") from None
-    except (ValueError, RecursionError) as error:
-        raise AlcRefused(f"{file} is not JSON: {error}", "bad_package_file") from None
-    if not isinstance(doc, dict):
-        raise AlcRefused(f"{file} should be an object", "bad_package_file")
+        doc = parse_json_file(file, read_text_file(file) or "")
+        if not isinstance(doc, dict):
+            raise BadPackageFile(str(file), "it should be an object")
+    except BadPackageFile as error:
+        raise AlcRefused.of(error) from None
     return doc
 
 

@@ -5,13 +5,14 @@ A write creates a new file beside the old one, syncs it, and renames it into pla
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from everhold.errors import BadPackageFile, StoreBusy
@@ -23,8 +24,10 @@ _PAUSE: Final = 0.02
 
 
 def read_text_file(path: Path) -> str | None:
-    """The text of a file; None if it does not exist."""
+    """The text of a file; None if it does not exist. Raises `BadPackageFile`."""
     try:
+        if not path.is_file() and path.exists():  # reading a pipe would never end
+            raise BadPackageFile(str(path), "it is not a regular file")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
@@ -32,6 +35,16 @@ def read_text_file(path: Path) -> str | None:
         raise BadPackageFile(str(path), "it is not UTF-8 text") from None
     except OSError as error:
         raise BadPackageFile(str(path), f"it cannot be read: {error.strerror}") from None
+
+
+def parse_json_file(path: Path, text: str) -> Any:
+    """The JSON in the text of a file; raises `BadPackageFile`."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BadPackageFile(str(path), f"it is not JSON: {error}") from None
+    except RecursionError:
+        raise BadPackageFile(str(path), "it is nested too deeply") from None
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o600, sync: bool = True) -> None:

@@ -14,6 +14,7 @@ Rules
 from __future__ import annotations
 
 import math
+import os
 import re
 import tomllib
 from collections.abc import Iterator
@@ -94,7 +95,7 @@ class CardFolder:
             else:
                 found.cards[card_id] = FileCard(pkg, file, body)
         aliases = self.root / ALIASES_FILE
-        if aliases.is_file():
+        if os.path.lexists(aliases):
             try:
                 rows, problems = read_aliases(aliases)
             except UNREADABLE as error:
@@ -154,6 +155,8 @@ def read_card(file: Path) -> dict[str, Any]:
 def read_samples(file: Path) -> list[JSON] | None:
     """The rows of a file of samples; None if it does not exist. Raises `BadCard`."""
     try:
+        if not file.is_file() and file.exists():
+            raise BadCard(f"{file}: it is not a regular file", "Nothing was read.")
         lines = file.read_bytes().splitlines()
     except FileNotFoundError:
         return None
@@ -224,6 +227,8 @@ def _reason(error: BaseException) -> str:
         return f"it cannot be read: {error.strerror}"
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
     return str(error) or type(error).__name__
 
 

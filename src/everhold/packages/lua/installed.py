@@ -22,7 +22,12 @@ from typing import Any, Final
 import msgspec
 
 from everhold.errors import BadPackage, BadPackageFile, PackageTooLarge
-from everhold.packages.lua.atomic_file import hold_file_lock, read_text_file, write_atomically
+from everhold.packages.lua.atomic_file import (
+    hold_file_lock,
+    parse_json_file,
+    read_text_file,
+    write_atomically,
+)
 from everhold.packages.lua.fetch import UNKNOWN_SOURCE, PackageSource, dump_source, parse_source
 from everhold.packages.lua.paths import AlcHome
 from everhold.packages.settings import format_size, read_lua_options, settings
@@ -86,10 +91,7 @@ class InstalledChanges:
 
 def _read(file: Path) -> dict[str, Any]:
     text = read_text_file(file)
-    try:
-        read = {"packages": {}} if text is None else json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadPackageFile(str(file), f"it is not JSON: {error}") from None
+    read = {"packages": {}} if text is None else parse_json_file(file, text)
     if not isinstance(read, dict):
         raise BadPackageFile(str(file), "it should be an object")
     packages = read.setdefault("packages", {})
@@ -145,7 +147,8 @@ def copy_package(source: Path, target: Path) -> list[str]:
         fresh.rename(target)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
-        raise BadPackage(f"The package cannot be copied: {error}", "Nothing was changed.") from None
+        words = f"The package cannot be copied to {target}: {error.strerror or error}"
+        raise BadPackage(words, "Nothing was changed.") from None
     return left_out
 
 

@@ -123,6 +123,8 @@ def _list_files(folder: Path) -> list[Path]:
 
 def _read(file: Path) -> str:
     try:
+        if not file.is_file() and file.exists():
+            raise BadScenario(file.stem, "it is not a regular file")
         with file.open("rb") as opened:
             text = opened.read(MAX_SCENARIO_BYTES + 1)
         if len(text) > MAX_SCENARIO_BYTES:

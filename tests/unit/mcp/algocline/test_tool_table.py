@@ -5,90 +5,129 @@ from everhold.mcp.algocline.resource import list_resource_templates, list_resour
 from everhold.mcp.algocline.server import INSTRUCTIONS, TOOLS
 from tests.failures import collect_failures
 
-#: Written by hand from upstream's documentation: tool, its hints, its parameters. A required
-#: parameter has a star. `s` is text, `i` an integer, `b` a boolean, `o` an object, `a` an array,
-#: `*` any value. RO reads only, D destroys, nd does not destroy, I may be repeated, OW has an open
-#: world.
+#: What `tools/list` of algocline 0.29.1 says. A `?` marks an optional parameter; a `count` is an
+#: integer from 0; `any` has no type. Hints: R reads only, W does not, D destroys, K does not,
+#: I idempotent, O open world (all others say that they are not).
 UPSTREAM = """
-alc_run                |       | code:s code_file:s ctx:* project_root:s
-alc_advice             |       | strategy*:s task:s opts:o project_root:s
-alc_continue           |       | session_id*:s response:s query_id:s usage:o responses:a
-alc_status             | RO    | session_id:s pending_filter:* include_history:b
-alc_eval               |       | strategy*:s scenario:s scenario_file:s scenario_name:s strategy_opts:o auto_card:b
-alc_eval_history       | RO    | strategy:s limit:i
-alc_eval_detail        | RO    | eval_id*:s
-alc_eval_compare       |       | eval_id_a*:s eval_id_b*:s
-alc_scenario_list      | RO    |
-alc_scenario_show      | RO    | name*:s
-alc_scenario_install   |       | url*:s
-alc_pkg_link           | nd I  | path*:s name:s force:b scope:s project_root:s
-alc_pkg_unlink         | D     | name*:s
-alc_pkg_list           | RO    | project_root:s limit:i sort:s filter:o fields:a verbose:s
-alc_pkg_install        | D OW  | url*:s name:s
-alc_pkg_remove         | D     | name*:s project_root:s version:s scope:s
-alc_pkg_repair         | D OW  | name:s project_root:s
-alc_pkg_doctor         | RO I  | name:s project_root:s
-alc_pkg_scaffold       | nd    | name*:s target_dir:s category:s description:s
-alc_note               |       | session_id*:s content*:s title:s
-alc_log_view           | RO    | session_id:s limit:i max_chars:i
-alc_stats              | RO    | strategy:s days:i
-alc_info               | RO    |
-alc_init               | nd I  | project_root:s
-alc_update             |       | project_root:s
-alc_migrate            |       | project_root:s
-alc_card_list          | RO    | pkg:s
-alc_card_get           | RO    | card_id*:s
-alc_card_find          | RO    | pkg:s where:o order_by:sa limit:i offset:i
-alc_card_alias_list    | RO    | pkg:s
-alc_card_get_by_alias  | RO    | name*:s
-alc_card_alias_set     | nd I  | name*:s card_id*:s pkg:s note:s
-alc_card_append        | nd    | card_id*:s fields*:o
-alc_card_samples       | RO    | card_id*:s offset:i limit:i where:o
-alc_card_lineage       | RO    | card_id*:s direction:s depth:i include_stats:b relation_filter:a
-alc_card_sink_backfill | nd I  | sink*:s dry_run:b
-alc_card_install       | nd    | url*:s
-alc_hub_search         | RO OW | query:s category:s installed_only:b limit:i sort:s filter:o fields:a verbose:s
-alc_hub_info           | RO OW | pkg*:s
-alc_hub_reindex        | nd    | output_path:s source_dir:s
-alc_hub_gendoc         | nd    | source_dir*:s out_dir:s projections:a config_path:s lint_strict:b
-alc_hub_dist           | nd    | source_dir*:s output_path:s out_dir:s preset:s project_root:s projections:a config_path:s lint_strict:b
+alc_run              code?: string, code_file?: string, ctx?: any, project_root?: string
+alc_advice           opts?: any, project_root?: string, strategy: string, task?: string
+alc_continue         query_id?: string, response?: string, responses?: [RESPONSE], session_id: string, usage?: USAGE
+alc_status        R  include_history?: boolean, pending_filter?: any, session_id?: string
+alc_eval             auto_card?: boolean, scenario?: string, scenario_file?: string, scenario_name?: string, strategy: string, strategy_opts?: any
+alc_eval_history  R  limit?: count, strategy?: string
+alc_eval_detail   R  eval_id: string
+alc_eval_compare  W  eval_id_a: string, eval_id_b: string
+alc_scenario_list R
+alc_scenario_show R  name: string
+alc_scenario_install url: string
+alc_pkg_link      KI force?: boolean, name?: string, path: string, project_root?: string, scope?: global|variant
+alc_pkg_unlink    D  name: string
+alc_pkg_list      R  fields?: [string], filter?: any, limit?: integer, project_root?: string, sort?: string, verbose?: string
+alc_pkg_install   DO name?: string, url: string
+alc_pkg_remove    D  name: string, project_root?: string, scope?: project|global|all, version?: string
+alc_pkg_repair    DO name?: string, project_root?: string
+alc_pkg_doctor    RI name?: string, project_root?: string
+alc_pkg_scaffold  K  category?: string, description?: string, name: string, target_dir?: string
+alc_note             content: string, session_id: string, title?: string
+alc_log_view      R  limit?: count, max_chars?: count, session_id?: string
+alc_stats         R  days?: count, strategy?: string
+alc_info          R
+alc_init          KI project_root?: string
+alc_update           project_root?: string
+alc_migrate          project_root?: string
+alc_card_list     R  pkg?: string
+alc_card_get      R  card_id: string
+alc_card_find     R  limit?: count, offset?: count, order_by?: any, pkg?: string, where?: any
+alc_card_append   K  card_id: string, fields: any
+alc_card_samples  R  card_id: string, limit?: count, offset?: count, where?: any
+alc_card_lineage  R  card_id: string, depth?: count, direction?: string, include_stats?: boolean, relation_filter?: [string]
+alc_card_alias_set KI card_id: string, name: string, note?: string, pkg?: string
+alc_card_alias_list R pkg?: string
+alc_card_get_by_alias R name: string
+alc_card_install  K  url: string
+alc_card_sink_backfill KI dry_run?: boolean, sink: string
+alc_hub_search    RO category?: string, fields?: [string], filter?: any, installed_only?: boolean, limit?: integer, query?: string, sort?: string, verbose?: string
+alc_hub_info      RO pkg: string
+alc_hub_reindex   K  output_path?: string, source_dir?: string
+alc_hub_gendoc    K  config_path?: string, lint_strict?: boolean, out_dir?: string, projections?: [string], source_dir: string
+alc_hub_dist      K  config_path?: string, lint_strict?: boolean, out_dir?: string, output_path?: string, preset?: string, project_root?: string, projections?: [string], source_dir: string
 """  # noqa: E501
-HINTS = {
-    "RO": ("readOnlyHint", True),
-    "D": ("destructiveHint", True),
-    "nd": ("destructiveHint", False),
-    "I": ("idempotentHint", True),
-    "OW": ("openWorldHint", True),
+USAGE = "{completion_tokens?: count, prompt_tokens?: count}"
+RESPONSE = f"{{query_id: string, response: string, usage?: {USAGE}}}"
+#: Parameters without a type there. Only these forms ever had an effect, so they are declared here.
+TYPED = {
+    ("alc_advice", "opts"): "object",
+    ("alc_eval", "strategy_opts"): "object",
+    ("alc_card_append", "fields"): "object",
+    ("alc_card_find", "order_by"): "string|array",
+    ("alc_card_find", "where"): "object",
+    ("alc_card_samples", "where"): "object",
+    ("alc_hub_search", "filter"): "object",
+    ("alc_pkg_list", "filter"): "object",
 }
-KINDS = {"s": "string", "i": "integer", "b": "boolean", "o": "object", "a": "array"}
+HINTS = {
+    "R": ("readOnlyHint", True),
+    "W": ("readOnlyHint", False),
+    "D": ("destructiveHint", True),
+    "K": ("destructiveHint", False),
+    "I": ("idempotentHint", True),
+    "O": ("openWorldHint", True),
+}
 
 
-def read_rows():
+def read_upstream():
+    """By name: the hints, and the type of each parameter."""
+    found = {}
     for line in UPSTREAM.strip().splitlines():
-        name, hints, parameters = (part.strip() for part in line.split("|"))
-        annotations = {"openWorldHint": False, **dict(HINTS[word] for word in hints.split())}
-        yield name, annotations, dict(word.rsplit(":", 1) for word in parameters.split())
+        name, *rest = line.split(None, 1)
+        letters, _, parameters = (rest[0] if rest else "").partition(" ")
+        if not letters.isupper():
+            letters, parameters = "", rest[0] if rest else ""
+        parameters = parameters.replace("RESPONSE", RESPONSE).replace("USAGE", USAGE)
+        hints = {"openWorldHint": False} | dict(HINTS[letter] for letter in letters)
+        found[name] = hints, parameters.strip()
+    return found
 
 
-def test_the_profile_has_the_42_tools():
-    assert sorted(tool.name for tool in TOOLS) == sorted(name for name, *_ in read_rows())
-    assert len(TOOLS) == 42
+def describe(schema):
+    """A schema in the words of the table."""
+    if "enum" in schema:
+        return "|".join(schema["enum"])
+    kind = schema.get("type", "any")
+    if isinstance(kind, list):
+        return "|".join(kind)
+    if kind == "array":
+        return f"[{describe(schema['items'])}]" if "items" in schema else "array"
+    if kind == "object":
+        return "{" + describe_properties(schema) + "}" if "properties" in schema else "object"
+    return "count" if kind == "integer" and schema.get("minimum") == 0 else kind
 
 
-def test_each_tool_has_the_hints_and_parameters_of_algocline():
+def describe_properties(schema, tool=""):
+    required = schema.get("required", ())
+    return ", ".join(
+        f"{name}{'' if name in required else '?'}: "
+        + (describe(one) if (tool, name) not in TYPED else check_typed(tool, name, one))
+        for name, one in sorted(schema.get("properties", {}).items())
+    )
+
+
+def check_typed(tool, name, schema):
+    assert describe(schema) == TYPED[tool, name]
+    return "any"
+
+
+def test_the_tools_are_those_of_algocline():
+    """All 42: their names, parameters, which of them are required, their types, and the hints."""
     tools = {tool.name: describe_alc_tool(tool) for tool in TOOLS}
+    upstream = read_upstream()
+    assert len(upstream) == 42
+    assert tools.keys() == upstream.keys()
     with collect_failures() as row:
-        for name, annotations, parameters in read_rows():
+        for name, (hints, parameters) in upstream.items():
             with row(name):
-                schema = tools[name]["inputSchema"]
-                assert tools[name]["annotations"] == annotations
-                assert {one.removesuffix("*") for one in parameters} == schema["properties"].keys()
-                required = [one[:-1] for one in parameters if one.endswith("*")]
-                assert sorted(required) == sorted(schema.get("required", []))
-                for one, letters in parameters.items():
-                    found = schema["properties"][one.removesuffix("*")].get("type", "*")
-                    kinds = [found] if isinstance(found, str) else found
-                    assert kinds == [KINDS.get(letter, letter) for letter in letters], one
+                assert tools[name]["annotations"] == hints
+                assert describe_properties(tools[name]["inputSchema"], name) == parameters
 
 
 def test_a_host_is_told_of_each_tool():

@@ -462,7 +462,7 @@ def test_a_disk_that_is_full_leaves_the_old_package(
 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "copyfile", full)
-        with pytest.raises(BadPackage, match=r"The package cannot be copied: .*No space left"):
+        with pytest.raises(BadPackage, match=r"The package cannot be copied to .*No space left"):
             install(str(folder))
     assert "Says old" in (home.packages / "debate" / "init.lua").read_text()
     assert load_installed(home)["debate"].version == "1"
