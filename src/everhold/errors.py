@@ -799,8 +799,8 @@ class BadGrader(UsageError):
 
     code = "bad_grader"
 
-    def __init__(self, name: str, reason: str, hint: str = "") -> None:
-        super().__init__(f"grader {name}: {reason}")
+    def __init__(self, name: str, reason: str, hint: str = "", *, place: str = "") -> None:
+        super().__init__(f"{place}grader {name}: {reason}")
         self.name = name
         self.reason = reason
         self.hint = hint
@@ -811,9 +811,11 @@ class UnknownGrader(UsageError):
 
     code = "unknown_grader"
 
-    def __init__(self, name: str, near: str, known: list[str]) -> None:
-        super().__init__(f"no grader {name!r}")
+    def __init__(self, name: str, near: str, known: list[str], *, place: str = "") -> None:
+        super().__init__(f"{place}no grader {name!r}")
         self.name = name
+        self.near = near
+        self.known = known
         self.hint = f"Did you mean {near!r}?" if near else f"Known graders: {', '.join(known)}."
 
 

@@ -24,13 +24,15 @@ from typing import Any, Final
 import msgspec
 
 from everhold.core.codec import JSON, dumps, loads, to_plain
-from everhold.errors import BadScenario, BadValue, EverholdError
+from everhold.errors import BadGrader, BadScenario, BadValue, EverholdError, UnknownGrader
 from everhold.evals.graders import Exact, Grader, find_near, read_grader
 from everhold.evals.report import INLINE
 from everhold.packages.find import is_path_ref
 from everhold.packages.load import load_file, load_module
 from everhold.packages.lua.scenario_files import SUFFIX, list_scenarios
 
+#: The longest name of a scenario. Sessions have it in their titles.
+MAX_NAME_CHARS: Final = 500
 _FILE_KINDS: Final = (".toml", ".json", ".py")
 
 
@@ -62,9 +64,14 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
     description: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.strip():
-            raise BadScenario(str(self.name), "its name is empty")
-        graders = _read_graders(self.graders, self.name, "the scenario")
+        if not isinstance(self.name, str):
+            raise BadScenario(str(self.name)[:20], "its name is not a text")
+        if not self.name.strip():
+            raise BadScenario(self.name, "its name is empty")
+        if len(self.name) > MAX_NAME_CHARS:
+            reason = f"its name has {len(self.name)} characters; at most {MAX_NAME_CHARS} are allowed"
+            raise BadScenario(f"{self.name[:20]}…", reason)
+        graders = _read_graders(self.graders, self.name, "")
         if not graders:
             raise BadScenario(self.name, "it has no graders")
         score: Any = self.pass_score
@@ -227,11 +234,18 @@ def _load_from_python(ref: str, place: str, variable: str) -> Scenario:
 
 
 def _read_graders(given: Any, name: str, where: str) -> tuple[Grader, ...]:
+    """The graders of a case, or of the scenario if `where` is empty."""
     if isinstance(given, str | Mapping | Grader):
         given = [given]
     if not isinstance(given, Sequence):
-        raise BadScenario(name, f"{where}: its graders are not a list")
-    return tuple(read_grader(one) for one in given)
+        raise BadScenario(name, f"{where}{': ' if where else ''}its graders are not a list")
+    place = f"scenario {name!r}{', ' if where else ''}{where}: "
+    try:
+        return tuple(read_grader(one) for one in given)
+    except UnknownGrader as error:
+        raise UnknownGrader(error.name, error.near, error.known, place=place) from None
+    except BadGrader as error:
+        raise BadGrader(error.name, error.reason, error.hint, place=place) from None
 
 
 def _convert(kind: type[Case], given: Mapping[str, Any], name: str, where: str) -> Case:

@@ -3,7 +3,7 @@
 import pytest
 
 from everhold.core.codec import dumps
-from everhold.errors import BadScenario, UnknownGrader
+from everhold.errors import BadGrader, BadScenario, UnknownGrader
 from everhold.evals import Case, Contains, Scenario, load_scenario, read_scenario
 
 TOML = """
@@ -74,6 +74,8 @@ def test_names_of_algocline():
         ({"cases": []}, "it has no cases"),
         ({"cases": "a"}, "its cases are not a list"),
         ({"name": " ", "cases": [["a", "b"]]}, "its name is empty"),
+        ({"name": 5, "cases": [["a", "b"]]}, "scenario '5': its name is not a text"),
+        ({"name": "n" * 501, "cases": [["a", "b"]]}, "its name has 501 characters"),
         ({"cases": [["a", "b"]], "graders": []}, "it has no graders"),
         ({"cases": [["a", "b"]], "pass_score": 0}, "pass_score must be"),
         ({"cases": [["a", "b"]], "graderz": []}, "unknown field 'graderz'"),
@@ -96,10 +98,23 @@ def test_scenarios_that_cannot_work(data, words):
         read_scenario(data)
 
 
-def test_an_unknown_grader_of_a_case():
-    """Graders are checked with the scenario."""
-    with pytest.raises(UnknownGrader):
-        read_scenario({"cases": [{"input": "a", "expected": "b", "graders": ["exakt"]}]})
+@pytest.mark.parametrize(
+    ("grader", "error", "words"),
+    [
+        ("exakt", UnknownGrader, "no grader 'exakt'"),
+        ({"type": "regex", "pattern": "("}, BadGrader, "grader regex: '(' is not a regular"),
+    ],
+)
+def test_a_wrong_grader_is_told_with_its_place(grader, error, words):
+    """That is the scenario, or one of its cases."""
+    case = {"input": "a", "expected": "b"}
+    for data, place in (
+        ({"name": "s", "cases": [case], "graders": [grader]}, "scenario 's': "),
+        ({"name": "s", "cases": [case, {**case, "graders": grader}]}, "scenario 's', case 2: "),
+    ):
+        with pytest.raises(error) as caught:
+            read_scenario(data)
+        assert str(caught.value).startswith(place + words)
 
 
 def test_files_that_cannot_be_read(tmp_path):
