@@ -1,6 +1,7 @@
 """Fenced blocks of the documentation, run as a reader would run them.
 
-    python     a script of its own; a first line `# name.py` names its file. Tests in it are run with pytest
+    python     a script of its own; a first line `# name.py` names its file, which is run after the other
+               blocks, if no command runs it. Tests in it are run with pytest
     console    `$ command` lines, run one after another at a terminal, and what they print, compared line by line
     lua        a program of its own, whose questions are answered with "ok"; a first line `-- name.lua` names its file
     toml, json are parsed; a first line `# name` writes the file
@@ -137,16 +138,23 @@ class Reader:
         }
 
     def read(self, page: list[Block]) -> list[str]:
-        """Run the blocks of a page; returns them as they would be recorded now."""
-        typed = "".join(block.text for block in page if block.language == "console")
-        return [self._block(block, typed) for block in page]
+        """Run the blocks of a page; returns them as they would be recorded now.
 
-    def _block(self, block: Block, typed: str) -> str:
+        Scripts that the page does not say to run are run last, so that no command needs them.
+        """
+        typed = "".join(block.text for block in page if block.language == "console")
+        now = [self._block(block) for block in page]
+        for block in page:
+            if block.language == "python" and block.name and f"python {block.name}" not in typed:
+                self._python(block)
+        return now
+
+    def _block(self, block: Block) -> str:
         if block.name is not None:
             (self.cwd / block.name).parent.mkdir(parents=True, exist_ok=True)
             (self.cwd / block.name).write_text(block.text)
         match block.language:
-            case "python" if block.name is None or f"python {block.name}" not in typed:
+            case "python" if block.name is None:
                 self._python(block)
             case "console":
                 return self._console(block)

@@ -69,7 +69,9 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
         if not self.name.strip():
             raise BadScenario(self.name, "its name is empty")
         if len(self.name) > MAX_NAME_CHARS:
-            reason = f"its name has {len(self.name)} characters; at most {MAX_NAME_CHARS} are allowed"
+            reason = (
+                f"its name has {len(self.name)} characters; at most {MAX_NAME_CHARS} are allowed"
+            )
             raise BadScenario(f"{self.name[:20]}…", reason)
         graders = _read_graders(self.graders, self.name, "")
         if not graders:

@@ -1,5 +1,7 @@
 """Long work shows a bar on standard error, at a terminal and nowhere else."""
 
+import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +27,15 @@ LONG = [
 ]
 
 
+ASK = """
+import everhold
+
+@everhold.program
+async def ask(ctx: everhold.Context, order: str) -> str:
+    return await ctx.llm(f"Why did {order} come back?")
+"""
+
+
 class AtOnce:
     """A timer for which every moment is over."""
 
@@ -42,7 +53,7 @@ def shop(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
     cli("run", "shop.py:refund", "order=8", "--key", "eight", "--answer-with", "cat")
     cli("answer", "eight", "--as", "ana", "--no")
     cli("export", "-o", "here.jsonl")
-    monkeypatch.setattr(output.threading, "Timer", AtOnce)
+    monkeypatch.setattr(output, "threading", SimpleNamespace(Timer=AtOnce))
     monkeypatch.setenv("TERM", "xterm")
     return cli
 
@@ -57,6 +68,19 @@ def test_long_work_has_a_bar_that_knows_its_end(
     assert f"{words} ━" in said.err
     assert "%" in said.err
     assert "━" not in said.out
+
+
+def test_the_bar_of_an_eval_has_its_cost(shop: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cases that have ended, how many passed, and what they cost, on 80 columns."""
+    case = {"input": "7", "expected": "never"}
+    Path("orders.json").write_text(json.dumps({"name": "orders", "cases": [case, case]}))
+    Path("ask.py").write_text(ASK)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    said = shop("eval", "run", "orders.json", "ask.py:ask", "--answer-with", "echo damaged")
+    assert said.code == 0, said.err
+    bars = [line for line in said.err.replace("\r", "\n").split("\n") if "evaluating" in line]
+    assert re.search(r"━ 100% .*2 of 2 cases, 0 passed, 2 model answers, 14 tokens", bars[-1])
 
 
 @pytest.mark.parametrize(("words", "typed"), LONG)
