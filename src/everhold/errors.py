@@ -304,9 +304,10 @@ class NotAllowed(UsageError):
 
     code = "not_allowed"
 
-    def __init__(self, what: str, hint: str) -> None:
+    def __init__(self, what: str, hint: str, session_id: str = "") -> None:
         super().__init__(what)
         self.hint = hint
+        self.session_id = session_id
 
 
 class UnknownAttachment(UsageError):

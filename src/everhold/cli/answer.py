@@ -31,7 +31,12 @@ from everhold.cli.options import (
     wait_option,
 )
 from everhold.cli.output import report_status
-from everhold.cli.terminal import drive_until_blocked, parse_typed_answer, report_on_interrupt
+from everhold.cli.terminal import (
+    drive_until_blocked,
+    is_no,
+    parse_typed_answer,
+    report_on_interrupt,
+)
 from everhold.core.query import FOR_PEOPLE, KINDS
 from everhold.core.status import OpenQuery, Paused, require_sole_query
 from everhold.errors import NotAllowed
@@ -103,7 +108,7 @@ def answer_(
             query = _find_open_query(opened, session_id, query_id)
             if query is not None:
                 _refuse_verdict(query, verdict)
-                _refuse_without_person(query, opened.name(session_id), name, verdict)
+                _refuse_without_person(query, opened.name(session_id), name, value, verdict)
             usage = (
                 None
                 if tokens is None
@@ -150,16 +155,24 @@ def _refuse_verdict(query: OpenQuery, verdict: bool | None) -> None:
 
 
 def _refuse_without_person(
-    query: OpenQuery, session: str, name: str | None, verdict: bool | None
+    query: OpenQuery, session: str, name: str | None, value: str | None, verdict: bool | None
 ) -> None:
     if query.kind not in FOR_PEOPLE or at_terminal():
         return
     wants_verdict = KINDS[query.kind].verdict
     if name is None or (wants_verdict and verdict is None):
-        user = str(describe_user()["user"])
-        options = ("--yes",) if wants_verdict else ("-",)
-        command = format_command("answer", session, "--query", query.id, "--as", user, *options)
-        more = ", and --yes or --no" if wants_verdict else ", and the answer on standard input"
+        more = ""
+        if wants_verdict:
+            refused = verdict is False or is_no(value or "")
+            answer = ["--no" if refused else "--yes"]
+            more = ", and --yes or --no"
+        elif value is None or value.startswith("-"):
+            answer = ["-"]
+            more = ", and the answer on standard input"
+        else:
+            answer = [value]
+        user = str(describe_user()["user"]) if name is None else name
+        command = format_command("answer", session, "--query", query.id, "--as", user, *answer)
         raise NotAllowed(
             f"{query.id} is an {query.kind}: only a person answers it, and there is no terminal",
             f"Answer at a terminal, or give the person's name{more}: {command}",

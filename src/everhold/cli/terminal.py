@@ -86,6 +86,11 @@ def parse_typed_answer(query: Query, text: str) -> JSON:
     return text  # where the question has another schema, the runtime reads the text as JSON
 
 
+def is_no(text: str) -> bool:
+    """Whether a typed answer means no."""
+    return text.strip().lower() in _NO
+
+
 def _show_question(query: OpenQuery, name: str) -> None:
     facts = [str(query.kind), query.id, name]
     if query.kind is Kind.LLM:

@@ -131,11 +131,13 @@ class AnswerCheck:
                 f"{query.id} of session {self._id!r} is the signal {query.name!r}: a signal is"
                 " sent, not answered",
                 f"See how to send it: {format_command('explain', self._id)}",
+                self._id,
             )
         elif query.kind not in QUESTIONS:
             raise NotAllowed(
                 f"{query.id} of session {self._id!r} is a {query.kind}; only everhold answers it",
-                "Nothing was changed. `everhold explain` says what the session waits for.",
+                f"See what the session waits for: {format_command('explain', self._id)}",
+                self._id,
             )
         if given.error is not None:
             return QueryAnswer(query.q, None, _error(given), given.usage, by)

@@ -72,7 +72,8 @@ def test_a_signal_is_no_question_and_answer_refuses_it(cli: Cli) -> None:
     for words in (["yes"], ["--yes", "--as", "ana"], ["x", "--query", "q-0"], ["--error", "no"]):
         assert cli("answer", "w", *words).code == 2
     named = cli("answer", "w", "x", "--query", "q-0").err
-    assert "q-0" in named and "is the signal 'go'" in named and "[not_allowed]" in named
+    assert "q-0 of session 'w' is the signal 'go'" in named and "[not_allowed]" in named
+    assert "everhold explain w" in named
     asked = cli("answer", "w", typed="sure\n")
     assert (asked.code, "sure" in asked.out) == (2, False)
     shown = cli("show", "w").out
@@ -83,6 +84,9 @@ def test_a_signal_is_no_question_and_answer_refuses_it(cli: Cli) -> None:
 def test_a_signal_beside_a_question_leaves_the_question_to_be_answered(cli: Cli) -> None:
     Path("both.py").write_text(BOTH)
     assert cli("run", "both.py:both", "--key", "b").json["signals"] == ["go"]
+    nameless = cli("answer", "b", "Ana B")
+    assert nameless.code == 2 and "everhold answer b --query q-0 --as " in nameless.err
+    assert nameless.err.endswith(" 'Ana B'\n")
     assert cli("answer", "b", "Ana", "--as", "ana").json["waiting_for"] == ["the signal 'go'"]
     assert cli("signal", "b", "go", "now").out == '["Ana","now"]\n'
 
