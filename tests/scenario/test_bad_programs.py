@@ -286,3 +286,45 @@ async def test_an_exception_with_odd_words(error, said):
         status = await runtime.start(raises())
         assert (status.state, status.error) == ("failed", said)
         assert (await runtime.status(status.session_id)).error == said
+
+
+async def no_ctx(topic: str) -> str: ...
+async def no_parameters() -> str: ...
+async def no_types(topic, tone="dry"): ...
+async def a_list(topics: list[str]) -> str: ...
+async def typed_ctx(ctx: "str") -> str: ...
+async def method(self, ctx, topic: str) -> str: ...
+async def keyword(*, ctx) -> str: ...
+
+
+@pytest.mark.parametrize(
+    ("body", "because"),
+    [
+        (no_ctx, "its first parameter is 'topic', of type str, not ctx"),
+        (no_parameters, "it has no parameter for ctx"),
+        (no_types, "its first parameter is 'topic', not ctx"),
+        (a_list, "its first parameter is 'topics', of type list[str], not ctx"),
+        (typed_ctx, "its first parameter is 'ctx', of type str, not ctx"),
+        (method, "its first parameter is 'self', not ctx"),
+        (keyword, "it has no parameter for ctx"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_function_without_ctx_is_refused_when_it_is_decorated(body, because):
+    """It would get the context in place of its argument."""
+    with pytest.raises(NotAProgram) as refused:
+        everhold.program(body)
+    assert str(refused.value) == f"'{body.__name__}' is not a program: {because}"
+
+
+async def short(_): ...
+async def long(context): ...
+async def of_any_name(wf: everhold.Context): ...
+async def postponed(wf: "everhold.Context", n: int = 1): ...
+async def wrapped(*args): ...
+
+
+@pytest.mark.parametrize("body", [short, long, of_any_name, postponed, wrapped])
+def test_ctx_may_have_another_name(body):
+    """If its type says what it is, or nothing else can be meant."""
+    assert everhold.program(body).name == body.__name__

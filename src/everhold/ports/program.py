@@ -15,6 +15,7 @@ import inspect
 import itertools
 import linecache
 import os
+import re
 import sys
 import threading
 import typing
@@ -300,14 +301,19 @@ def _require_ctx(body: Callable[..., Any], name: str) -> None:
     code = inspect.unwrap(body).__code__
     if not code.co_argcount and not code.co_flags & inspect.CO_VARARGS:
         raise NotAProgram(name, "it has no parameter for ctx")
-    if code.co_argcount:
-        first = code.co_varnames[0]
-        wanted = getattr(body, "__annotations__", {}).get(first)
-        if wanted in (str, int, float, bool, bytes, list, dict) or wanted in _PLAIN_TYPES:
-            kind = wanted if isinstance(wanted, str) else wanted.__name__
-            raise NotAProgram(name, f"its first parameter is {first!r}, of type {kind}, not ctx")
+    if not code.co_argcount:
+        return
+    first = code.co_varnames[0]
+    wanted = getattr(body, "__annotations__", {}).get(first, "")
+    kind = wanted.__name__ if isinstance(wanted, type) else str(wanted)
+    if _CTX_TYPE.search(kind) or (_CTX_NAME.fullmatch(first) and kind not in _PLAIN_TYPES):
+        return
+    of_type = f", of type {kind}" if kind else ""
+    raise NotAProgram(name, f"its first parameter is {first!r}{of_type}, not ctx")
 
 
+_CTX_NAME: Final = re.compile("_*(ctx|context)?_*")
+_CTX_TYPE: Final = re.compile("ctx|context", re.IGNORECASE)
 _PLAIN_TYPES: Final = ("str", "int", "float", "bool", "bytes", "list", "dict")
 
 
