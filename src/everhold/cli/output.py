@@ -11,6 +11,7 @@ import shutil
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
@@ -48,6 +49,8 @@ NARROW_TERMINAL: Final = 60
 MOMENT: Final = 0.5
 #: Characters of an error in a line about a session; `show` and `--json` have all of it.
 MAX_ERROR_LENGTH: Final = 400
+#: Of more questions, or things to wait for, this many are shown after a command; `show` has all.
+MAX_ALIKE: Final = 5
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -303,8 +306,11 @@ def _print_details(status: Status, terminal: bool) -> None:
             if queries or set(signals) - {INPUT}:  # an idle conversation asks nothing
                 print_json(status_json(status))
         case Paused(queries=queries):
-            for query in queries:
+            shown = queries if len(queries) <= MAX_ALIKE + 1 else queries[:MAX_ALIKE]
+            for query in shown:
                 click.echo(f"  {format_question(query)}")
+            if rest := len(queries) - len(shown):
+                click.echo(f"  and {rest} more")
 
 
 def format_headline(status: Status, name: str, *, progress: bool = True) -> str:
@@ -339,7 +345,7 @@ def _format_state(status: Status, name: str) -> str:
         case Paused(until=until, waiting_for=names, signals=signals):
             names += describe_signals(signals)
             moment = f" · until {format_moment(until)}" if until is not None else ""
-            return f"waiting · {name} · for {', '.join(names) or 'time'}{moment}"
+            return f"waiting · {name} · for {_format_names(names) or 'time'}{moment}"
         case Accepted(remaining=remaining):
             more = (
                 f"{format_count(remaining, 'question')} still open"
@@ -348,8 +354,18 @@ def _format_state(status: Status, name: str) -> str:
             )
             return f"accepted · {name} · {more}"
         case Running(waiting_for=names):
-            return f"running · {name}" + (f" · {', '.join(names)}" if names else "")
+            return f"running · {name}" + (f" · {_format_names(names)}" if names else "")
     raise AssertionError(status)
+
+
+def _format_names(names: Sequence[str]) -> str:
+    """What a session waits for, each name once: `419 × llm, call shop:pay`."""
+    counts = Counter(names)
+    shown = list(counts)[: len(counts) if len(counts) <= MAX_ALIKE + 1 else MAX_ALIKE]
+    parts = [name if counts[name] == 1 else f"{counts[name]} × {name}" for name in shown]
+    if rest := len(names) - sum(counts[name] for name in shown):
+        parts.append(f"and {rest} more")
+    return ", ".join(parts)
 
 
 def format_cost(metrics: dict[str, Any]) -> str:

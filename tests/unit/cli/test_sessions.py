@@ -9,7 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
-from everhold.cli.output import format_ago, format_line, strip_controls
+from everhold.cli.output import format_ago, format_headline, format_line, strip_controls
+from everhold.core.session import SessionId
+from everhold.core.status import Running
 from tests.failures import collect_failures
 
 from .conftest import Cli
@@ -450,3 +452,32 @@ def test_a_failed_attempt_that_is_followed_by_another_is_shown(cli: Cli) -> None
             assert cli("worker", "--once").code == 0
         with row("inbox"):
             assert "no open questions" in cli("inbox").out
+
+
+MANY = """
+import everhold
+
+@everhold.program
+async def many(ctx: everhold.Context, n: int) -> int:
+    return len(await ctx.llm_batch([f"Rate {i}" for i in range(n)]))
+"""
+
+
+def test_a_line_about_a_session_names_each_thing_that_it_waits_for_once() -> None:
+    """A batch that runs may wait for thousands of answers."""
+    waits = Running(SessionId("s-1"), ("llm",) * 419 + ("call shop:pay",))
+    assert format_headline(waits, "post") == "running · post · 419 × llm, call shop:pay"
+    calls = Running(SessionId("s-1"), (*(f"call f{n}" for n in range(20)), "llm", "call f0"))
+    assert format_headline(calls, "post") == (
+        "running · post · 2 × call f0, call f1, call f2, call f3, call f4, and 16 more"
+    )
+
+
+def test_after_a_command_a_few_of_many_questions_are_shown(cli: Cli) -> None:
+    """At a terminal; `show` lists all of them."""
+    Path("many.py").write_text(MANY)
+    left = cli("run", "many.py:many", "n=40", "--key", "m", typed=":quit\n")
+    assert "40 questions open" in left.err
+    after = left.out[left.out.index("  q-0 llm: Rate 0") :]
+    assert after.splitlines() == [*(f"  q-{n} llm: Rate {n}" for n in range(5)), "  and 35 more"]
+    assert all(f"q-{n} llm: Rate {n} " in cli("show", "m").out for n in range(40))
