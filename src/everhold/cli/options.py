@@ -10,6 +10,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from everhold.cli.candidates import (
     complete_files,
@@ -29,6 +30,7 @@ from everhold.cli.context import (
 from everhold.cli.output import format_count
 from everhold.core.codec import JSON, loads
 from everhold.errors import AnswerRefused, BadArguments, BadSetting, BadValue
+from everhold.shell_command import quote_word
 
 if TYPE_CHECKING:
     from inspect import Parameter
@@ -468,8 +470,23 @@ def hint_parameters(program: Program[Any, Any], given: Mapping[str, Any]) -> Ite
         yield
     except (BadArguments, BadSetting) as error:
         unknown = [repr(name) for name in given if name not in program.signature.parameters]
-        error.hint = format_parameters(program, unknown)
+        error.hint = format_parameters(program, unknown) + "".join(_hint_options(program, given))
         raise
+
+
+def _hint_options(program: Program[Any, Any], given: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each option of the command that may be meant as an argument."""
+    context = click.get_current_context(silent=True)
+    for option in () if context is None else context.command.params:
+        name = option.name or ""
+        if (
+            context is not None
+            and f"--{name}" in option.opts
+            and name in set(_list_parameters(program)) - set(given)
+            and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        ):
+            word = quote_word(f"{name}={context.params.get(name)}")
+            yield f" --{name} is an option of the command itself; for the argument, write {word}"
 
 
 def format_parameters(program: Program[Any, Any], unknown: Sequence[str] = ()) -> str:

@@ -250,3 +250,15 @@ def test_going_on_without_the_program_is_refused_and_waits_for_nobody(cli: Cli) 
     assert cli("answer", "g", "7").err.startswith("accepted · g")
     said = cli("run", "-c", "g")
     assert (said.code, said.err.splitlines()[0].endswith("[unknown_program]")) == (2, True)
+
+
+def test_an_argument_that_is_named_like_an_option_is_explained(cli: Cli) -> None:
+    Path("keyed.py").write_text(
+        "import everhold\n\n@everhold.program\nasync def keyed(ctx, key: str): return key\n"
+    )
+    said = cli("run", "keyed.py:keyed", "--key", "a b", "--title", "t")
+    assert said.code == 2 and said.err.endswith(
+        "hint: It takes key: str. --key is an option of the command itself;"
+        " for the argument, write 'key=a b'\n"
+    )
+    assert cli("run", "keyed.py:keyed", "key=a b").out == "a b\n"
