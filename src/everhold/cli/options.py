@@ -7,7 +7,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 import click
 from click.core import ParameterSource
@@ -604,8 +614,25 @@ def _fits(value: Any, wanted: Any) -> bool:
 def _format_parameter(one: Parameter, types: dict[str, Any]) -> str:
     """A parameter as in source code; `Annotated` types are shown without their metadata."""
     wanted = types.get(one.name, one.annotation)
-    plain = wanted.__origin__ if hasattr(wanted, "__metadata__") else wanted
-    return str(one.replace(annotation=plain)).replace(f": {plain!r}", f": {plain}")
+    if wanted is one.empty:
+        return str(one)
+    shown = _format_type(wanted)
+    return str(one.replace(annotation=shown)).replace(f": {shown!r}", f": {shown}")
+
+
+def _format_type(wanted: Any) -> str:
+    from inspect import formatannotation
+
+    if hasattr(wanted, "__metadata__"):
+        return _format_type(wanted.__origin__)
+    origin, parts = get_origin(wanted), get_args(wanted)
+    if origin in (Union, UnionType):
+        return " | ".join(map(_format_type, parts))
+    if parts and isinstance(origin, type):
+        return f"{origin.__name__}[{', '.join(map(_format_type, parts))}]"
+    if wanted in (NoneType, ...):
+        return "None" if wanted is NoneType else "..."
+    return wanted if isinstance(wanted, str) else formatannotation(wanted)
 
 
 def _read_json_object(file: str) -> dict[str, Any]:

@@ -121,3 +121,24 @@ def test_a_task_that_is_missing_is_told_with_what_it_takes(cli: Cli) -> None:
     said = cli("run", "cot")
     assert "missing a required argument: 'task'" in said.err
     assert "It takes task: str, steps: int = 3." in said.err
+
+
+TYPED = """
+import everhold
+from typing import Annotated, Literal, Optional
+
+Name = Annotated[str, "not empty"]
+
+@everhold.program
+async def typed(
+    ctx, a, b: dict[str, tuple[int, ...]], c: Optional[Annotated[list[Name], 3]] = None,
+    d: Literal["x"] = "x",
+): ...
+"""
+
+
+def test_types_are_shown_as_they_are_written_without_their_metadata(cli: Cli) -> None:
+    Path("typed.py").write_text(TYPED)
+    said = cli("run", "typed.py:typed")
+    takes = "a, b: dict[str, tuple[int, ...]], c: list[str] | None = None, d: Literal['x'] = 'x'"
+    assert f"It takes {takes}." in said.err
