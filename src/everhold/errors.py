@@ -139,7 +139,12 @@ class NoOpenQuery(UsageError):
         super().__init__(f"session {session_id!r} is {state} and has no open question")
         self.session_id = session_id
         self.state = state
-        self.hint = f"See what it waits for: {format_command('explain', session_id)}"
+        ended = state not in ("running", "paused")
+        self.hint = (
+            f"See what was answered: {format_command('show', session_id)}"
+            if ended
+            else f"See what it waits for: {format_command('explain', session_id)}"
+        )
 
 
 class ManyOpenQueries(UsageError):

@@ -39,7 +39,7 @@ import msgspec
 from everhold.core.unknown_names import find_close_name
 from everhold.errors import EverholdError, NotAProgram, UnknownProgram, VersionMissing
 from everhold.packages import load, strategies
-from everhold.packages.load import refuse_while_loading
+from everhold.packages.load import hint_file, refuse_while_loading
 from everhold.packages.lua.folder import (
     INIT_FILE,
     PackageFolders,
@@ -275,7 +275,7 @@ def _by_name(
 def _incomplete(name: str) -> UnknownProgram:
     """The error for a file or module without the name of a program."""
     if is_path_ref(name) and not Path(name).exists():
-        return UnknownProgram(name, f"there is no file {name}")
+        return UnknownProgram(name, f"there is no file {name}", hint_file(Path(name)))
     if is_path_ref(name) and Path(name).is_dir():
         return UnknownProgram(
             name, f"it is a folder without {INIT_FILE}", f"Give a file in it: {name}/FILE.py:NAME"

@@ -32,6 +32,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from everhold.core.unknown_names import find_close_name
 from everhold.errors import (
     DuplicateProgram,
     EverholdError,
@@ -111,13 +112,19 @@ def load_module(name: str, ref: str, root: Path | None = None) -> ModuleType:
         return module
 
 
+def hint_file(path: Path) -> str:
+    """The file of the same folder that was probably meant; empty if there is none."""
+    near = find_close_name(path.name, (one.name for one in path.parent.glob(f"*{path.suffix}")))
+    return "" if near is None else f"Did you mean {near}?"
+
+
 def load_file(path: Path, ref: str) -> ModuleType:
     """Load a file as a module. The running script is not loaded again."""
     main = sys.modules.get("__main__")
     if main is not None and _file(main) == path:
         return main
     if not path.is_file():
-        raise UnknownProgram(ref, f"there is no file {path}")
+        raise UnknownProgram(ref, f"there is no file {path}", hint_file(path))
     with _lock:
         # servers look a program up by name with each call: a file that was loaded is found at once
         before = _by_file.get(path)

@@ -62,6 +62,8 @@ MISTAKES = [
     ("run spoken", "unknown_program", 2, "Did you mean spoken.lua?"),
     ("run kept", "unknown_program", 2, "Did you mean ./kept?"),
     ("run nothere.py", "unknown_program", 2, "there is no file"),
+    ("run shpo.py", "unknown_program", 2, "Did you mean shop.py?"),
+    ("run ./shpo.py:refund order=7", "unknown_program", 2, "Did you mean shop.py?"),
     ("run ./shop.py", "unknown_program", 2, "name a program in it: ./shop.py:refund, "),
     ("run .//", "unknown_program", 2, "it is a folder without init.lua"),
     ("run refund order=7", "unknown_program", 2, "Did you mean shop.py:refund?"),
@@ -99,6 +101,7 @@ MISTAKES = [
     ("answer seven yes --yes", "usage", 2, "give one of VALUE"),
     ("answer seven --yes --as ana -q q-9", "unknown_query", 2, "has no question 'q-9'"),
     ("answer done --yes --as ana", "no_open_query", 2, "is completed and has no open question"),
+    ("answer done --no --as ana", "no_open_query", 2, "everhold show done"),
     ("answer done --yes --as ana -q q-1", "answer_conflict", 3, "already has another answer"),
     ("answer broken more -q q-7", "unknown_query", 2, "has no question 'q-7'"),
     # sessions
