@@ -136,6 +136,8 @@ def _read_line(prompt: str) -> str:
         except EOFError:
             click.echo()
             raise PromptQuit from None
+        if text.strip() == "/quit":  # as in a chat, which asks here, too
+            raise PromptQuit
         if text.strip():
             return text
 

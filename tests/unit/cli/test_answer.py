@@ -198,8 +198,10 @@ def test_run_asks_question_after_question(cli: Cli) -> None:
     assert "it\\nbroke" in str(cli("show", "seven", "--json").json["steps"])
 
 
-def test_quit_keeps_the_session_and_says_how_to_go_on(cli: Cli) -> None:
-    said = cli("run", "shop.py:refund", "order=7", "--key", "seven", typed=":quit\n")
+@pytest.mark.parametrize("word", [":quit", ":q", "/quit"])
+def test_quit_keeps_the_session_and_says_how_to_go_on(cli: Cli, word: str) -> None:
+    """Also as in a chat."""
+    said = cli("run", "shop.py:refund", "order=7", "--key", "seven", typed=f"{word}\n")
     assert said.code == 10
     assert "to resume it: everhold run -c seven" in said.err
 
