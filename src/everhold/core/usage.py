@@ -8,7 +8,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -36,6 +36,8 @@ class TokenSource(StrEnum):
 ESTIMATED: Final = TokenSource.ESTIMATED
 PROVIDED: Final = TokenSource.PROVIDED
 DEFINITE: Final = TokenSource.DEFINITE
+#: From the weakest to the strongest.
+_SOURCES: Final = (ESTIMATED, PROVIDED, DEFINITE)
 
 
 class TokenCount(msgspec.Struct, frozen=True, gc=False):
@@ -112,12 +114,25 @@ def price_exchange(usage: Usage | None, prompt: int, response: int) -> TokenCost
     said = usage.completion_tokens
     told_source = said_source = PROVIDED
     if told is None or told < 0:  # less than nothing is not a count
+        if usage.parts:
+            return _price_parts(usage.parts, prompt, response)
         told = prompt
         told_source = ESTIMATED
     if said is None or said < 0:
         said = response
         said_source = ESTIMATED
     return TokenCost(told, told_source, said, said_source)
+
+
+def _price_parts(parts: Sequence[Usage], prompt: int, response: int) -> TokenCost:
+    """The cost of an answer for which several models were asked."""
+    costs = [price_exchange(part, prompt, response) for part in parts]
+    return TokenCost(
+        sum(cost.prompt for cost in costs),
+        min((cost.prompt_source for cost in costs), key=_SOURCES.index),
+        sum(cost.response for cost in costs),
+        min((cost.response_source for cost in costs), key=_SOURCES.index),
+    )
 
 
 def _texts(messages: list[JSON]) -> Iterator[str]:

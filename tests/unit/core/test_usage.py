@@ -132,6 +132,14 @@ def test_usage_that_is_half_provided_is_half_estimated():
     )
 
 
+def test_usage_of_several_models_is_their_sum():
+    """Its source is the weakest of theirs."""
+    parts = [Usage(10, 20, model="a"), Usage(3, model="b")]
+    assert price_exchange(Usage(parts=parts), 1, 2) == TokenCost(
+        13, TokenSource.PROVIDED, 22, TokenSource.ESTIMATED
+    )
+
+
 def test_a_negative_count_is_not_a_count():
     """Nobody can win tokens back for a budget by reporting less than nothing."""
     assert price_exchange(Usage(-5, -5), 1, 2) == TokenCost(
