@@ -239,7 +239,8 @@ class Runtime:
         self._check = inline.check
         self._leave = inline.close
         answerers = dict.fromkeys(inline.kinds, inline)
-        self._host = ProgramHosts(self.programs.find, read_lua_options(found))
+        retry = parse_retry(retry)
+        self._host = ProgramHosts(self.programs.find, read_lua_options(found), retry)
         # who answers the model questions of sessions started here
         self._llm = OUTSIDE if llm is None or Kind.LLM not in answerers else WORKERS
         self.mover = LocalMover(self.clock)
@@ -260,7 +261,7 @@ class Runtime:
                 idle=idle,
                 ttl=ttl,
                 max_input=MAX_INPUT_BYTES if found is None else found.max_input,
-                retry=parse_retry(retry),
+                retry=retry,
                 timeout=parse_timeout(timeout),
             ),
             services=self._make_services,

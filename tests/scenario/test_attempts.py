@@ -12,7 +12,7 @@ from everhold import Retry
 from everhold.agents.added_tools import ReferencedTool
 from everhold.core.query import Kind, Query, has_new_wording
 from everhold.core.tool_registry import AddedTool, ToolManifest
-from everhold.engine.effects import read_limits
+from everhold.engine.effects import read_older_limits
 from everhold.errors import AnswerFailed, BadSetting
 from everhold.testing import crash_everywhere
 from everhold.testing.clock import ManualClock
@@ -634,9 +634,12 @@ def test_a_crash_while_a_never_call_waits_does_not_make_its_outcome_unknown():
 async def test_calls_and_tools_of_older_databases_keep_their_retries_and_timeouts():
     """They were among the options of a call, and a field of an added tool."""
     call = Query(0, "0:0", kind=Kind.CALL, options={"retries": 2, "timeout": 7.5, "call": "c-1"})
-    retry, timeout = read_limits(call)
+    retry, timeout = read_older_limits(call)
     assert (retry.attempts, retry.backoff, retry.max_backoff, timeout) == (3, 0.1, 10.0, 7.5)
-    assert read_limits(Query(0, "0:0", kind=Kind.CALL, options={"call": "c-1"})) == (None, None)
+    assert read_older_limits(Query(0, "0:0", kind=Kind.CALL, options={"call": "c-1"})) == (
+        None,
+        None,
+    )
     now = Query(0, "0:0", kind=Kind.CALL, options={"call": "c-1"}, retry=Retry(3))
     assert not has_new_wording(call, now)
     added = AddedTool(ToolManifest("t", "t"), retries=1, timeout=5.0)

@@ -12,13 +12,14 @@ Rules
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
-from everhold.core.schema import PositiveInt, describe_misfit
+from everhold.core.schema import describe_misfit
 from everhold.core.unknown_names import find_close_name
 from everhold.errors import AnswerFailed, BadSchema, BadSetting, BadValue, EverholdError
 
@@ -37,9 +38,11 @@ TEMPORARY_CODES: Final = frozenset(
 _PERMANENT: Final = (BadSchema, BadValue)
 #: A code, in contrast to the name of a class.
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]*")
-#: A policy is stored as JSON, which has no infinity.
-BackoffSeconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-_Timeout = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+#: The longest wait and time limit, about 30 years. They are stored as JSON, which has no infinity.
+MAX_SECONDS: Final = 1_000_000_000
+BackoffSeconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
+_Timeout = Annotated[float, msgspec.Meta(gt=0, le=MAX_SECONDS)]
+AttemptCount = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 
 
 class Retry(msgspec.Struct, frozen=True, gc=False):
@@ -51,7 +54,7 @@ class Retry(msgspec.Struct, frozen=True, gc=False):
     default these are all that a retry can help. `Retry(1)` means no retry.
     """
 
-    attempts: PositiveInt = 3  # in all
+    attempts: AttemptCount = 3  # in all
     backoff: BackoffSeconds = 1.0  # before the second attempt
     factor: Annotated[float, msgspec.Meta(ge=1, le=1000)] = 2.0  # by which the wait grows
     max_backoff: BackoffSeconds = 60.0  # the longest wait between two attempts
@@ -99,6 +102,16 @@ def get_error_code(error: BaseException) -> str:
     return error.code if isinstance(error, EverholdError) else type(error).__name__
 
 
+def read_retry_after(error: BaseException) -> float:
+    """How many seconds a failure asks to wait, within the limits of a policy; 0 if it says nothing,
+    or something that is not a time: it comes from code of others, and is stored.
+    """
+    after = error.retry_after if isinstance(error, AnswerFailed) else None
+    if not isinstance(after, int | float) or not after > 0:
+        return 0.0
+    return float(min(after, MAX_SECONDS))
+
+
 def parse_retry(given: Any, setting: str = "retry") -> Retry | None:
     """A policy or None; raises `BadSetting` for anything else, and for a misspelled code."""
     if given is None:
@@ -121,7 +134,11 @@ def convert_older_retries(retries: int | None) -> Retry | None:
 
 
 def parse_timeout(given: Any, setting: str = "timeout") -> float | None:
-    """The seconds of one attempt or None; raises `BadSetting` for anything else."""
+    """The seconds of one attempt or None; raises `BadSetting` for anything else. Infinity is a
+    limit, too: it lifts the default.
+    """
+    if given == math.inf:
+        return MAX_SECONDS
     if given is not None and (misfit := describe_misfit(given, _Timeout)):
         raise BadSetting(setting, misfit)
     return None if given is None else float(given)

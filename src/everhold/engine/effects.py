@@ -45,12 +45,12 @@ from everhold.core.query import (
     format_answer_error,
     is_noticed,
 )
-from everhold.core.retry import Retry, convert_older_retries
+from everhold.core.retry import Retry, convert_older_retries, read_retry_after
 from everhold.core.schema import encode_value_as, parse_answer
 from everhold.core.session import SessionState, get_budget
 from everhold.core.status import Raised
 from everhold.core.tool import KEPT_WHOLE
-from everhold.core.usage import parse_usage
+from everhold.core.usage import parse_usage, price_exchange
 from everhold.engine import unknown_effects
 from everhold.engine.answer_policy import AnswerPolicy
 from everhold.engine.limits import Job, LimiterClosed
@@ -64,6 +64,7 @@ from everhold.engine.session_cache import SessionCache
 from everhold.engine.step import StepResult
 from everhold.errors import (
     AnswerFailed,
+    BadArguments,
     BadSetting,
     BudgetExceeded,
     EverholdError,
@@ -186,7 +187,7 @@ OutcomeKeeper = Callable[[str, QueryAnswer], Awaitable[bool]]
 ServicesFactory = Callable[[str, Query], SessionServices]
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class EffectAttempt(msgspec.Struct, frozen=True):
     """One attempt at a query: its limits, and the failed attempt before it."""
 
     retry: Retry | None = None
@@ -222,7 +223,7 @@ class Attempt(msgspec.Struct, frozen=True):
 class _AttemptFailed(Exception):
     """An attempt failed and may be followed by another. Carries the answer if it is not."""
 
-    def __init__(self, answer: QueryAnswer, retry_after: float | None) -> None:
+    def __init__(self, answer: QueryAnswer, retry_after: float) -> None:
         self.answer = answer
         self.retry_after = retry_after
 
@@ -287,20 +288,23 @@ class EffectDispatcher:
 
     def _make_attempt(
         self, live: LiveSession, query: Query, effect: Callable[[], Any] | None
-    ) -> Attempt:
+    ) -> EffectAttempt:
         """The attempt that starts now. The limits of the query come first, then the defaults of its
         program, then those of this runtime.
         """
-        retry, timeout = read_limits(query)
-        if takes_defaults(query, effect):
-            program = live.execution.program
-            retry = retry or program.retry or self._retry
-            if timeout is None:
-                timeout = self._timeout if program.timeout is None else program.timeout
-        failed = live.failed.get(query.q)
+        retry, timeout = query.retry, query.timeout
+        if query.options is not None and retry is None and query.kind is Kind.CALL:
+            retry, timeout = read_older_limits(query)
+        program = live.execution.program
+        default = program.retry or self._retry
+        default_timeout = self._timeout if program.timeout is None else program.timeout
+        if (default or default_timeout is not None) and takes_defaults(query, effect):
+            retry = retry or default
+            timeout = default_timeout if timeout is None else timeout
+        failed = live.failed.get(query.q) if live.failed else None
         if retry is None and timeout is None and failed is None:
             return _ONLY_ATTEMPT
-        return Attempt(retry, timeout, failed)
+        return EffectAttempt(retry, timeout, failed)
 
     def _work_done(self, what: tuple[str, int], task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)
@@ -347,50 +351,56 @@ class EffectDispatcher:
                 log.exception("a function scheduled for after a commit failed")
 
     async def _work(
-        self, job: Job, query: Query, effect: Callable[[], Any] | None, attempt: Attempt
+        self, job: Job, query: Query, effect: Callable[[], Any] | None, attempt: EffectAttempt
     ) -> None:
         session_id = job.session
         task = asyncio.current_task()
         CURRENT_ATTACHMENTS.set(StoreAttachments(self._sessions.store, self._clock, session_id))
         if self._services is not None:
             CURRENT_SERVICES.set(self._services(session_id, query))
+        retry_after: float | None = None
         try:
             answer = await self._done(task, job, query, effect, attempt)
         # a future that raised GeneratorExit raises it in this frame, past the handlers below
         except GeneratorExit as error:
             if is_dropped(task):
                 raise
-            await self.deliver(
-                session_id,
-                apply_keep_to_error(make_error_answer(query, error), effect),
-            )
+            answer = apply_keep_to_error(make_error_answer(query, error), effect)
         except LimiterClosed:
-            await self._unmark(session_id, query, self._hand_back)
-        except _AttemptFailed as again:
-            del effect
-            await self._try_again(session_id, query, attempt, again)
+            return await self._unmark(session_id, query, self._hand_back)
+        except _AttemptFailed as error:
+            answer, retry_after = error.answer, error.retry_after
         except CANNOT_ANSWER_ERRORS as error:
-            if self._policy.fails(query):
-                failed = make_error_answer(query, error)
-                if failed.error is not None and error.hint:
-                    failed.error["hint"] = error.hint
-                return await self.deliver(session_id, apply_keep_to_error(failed, effect))
-            if self._serving.worker is None:  # a worker reports it itself, once
-                log.warning(
-                    "q-%d of session %s cannot be answered here and stays open: %s",
-                    query.q,
-                    session_id,
-                    error,
-                )
-            self._policy.refuse(session_id, query.q)
-            why = Blocked(
-                error.code, str(error), error.hint, self._clock.now(), describe_exception(error)
-            )
-            await self._unmark(session_id, query, functools.partial(self._park, why))
-        else:
-            # release the call's arguments before the program resumes: on replay nothing holds them
-            del effect
+            if not self._policy.fails(query):
+                return await self._leave_open(session_id, query, error)
+            answer = make_error_answer(query, error)
+            if answer.error is not None and error.hint:
+                answer.error["hint"] = error.hint
+            answer = apply_keep_to_error(answer, effect)
+        # The program resumes outside the handlers, so that no error of ours is the context of its
+        # own, and without the call's arguments: on replay nothing holds them.
+        del effect
+        if attempt.failed is not None:
+            answer = attempt.complete(answer)
+        if retry_after is None or not await self._try_again(
+            session_id, query, attempt, answer, retry_after
+        ):
             await self.deliver(session_id, answer)
+
+    async def _leave_open(self, session_id: str, query: Query, error: EverholdError) -> None:
+        """Leave a query that this process cannot answer to others, and say why."""
+        if self._serving.worker is None:  # a worker reports it itself, once
+            log.warning(
+                "q-%d of session %s cannot be answered here and stays open: %s",
+                query.q,
+                session_id,
+                error,
+            )
+        self._policy.refuse(session_id, query.q)
+        why = Blocked(
+            error.code, str(error), error.hint, self._clock.now(), describe_exception(error)
+        )
+        await self._unmark(session_id, query, functools.partial(self._park, why))
 
     async def _done(
         self,
@@ -398,7 +408,7 @@ class EffectDispatcher:
         job: Job,
         query: Query,
         effect: Callable[[], Any] | None,
-        attempt: Attempt,
+        attempt: EffectAttempt,
     ) -> QueryAnswer:
         """Wait for the job limiter, then run the work. It may be cancelled until it has an
         outcome.
@@ -457,32 +467,37 @@ class EffectDispatcher:
     # ---- the next attempt
 
     async def _try_again(
-        self, session_id: str, query: Query, attempt: Attempt, failed: _AttemptFailed
-    ) -> None:
-        """Store a failed attempt, and let the next one start after a wait. If none may follow, the
-        failure is the answer.
+        self,
+        session_id: str,
+        query: Query,
+        attempt: EffectAttempt,
+        answer: QueryAnswer,
+        retry_after: float,
+    ) -> bool:
+        """Store a failed attempt, and let the next one start after a wait. Returns False if none
+        may follow: then the failure is the answer.
         """
         retry = attempt.retry
         assert retry is not None
 
         async def act(live: LiveSession) -> bool:
-            """Whether there is anything left to do."""
             if live.working.get(query.q) != self._worker:
-                return False  # withdrawn, or claimed by another process
+                self._begun.discard((session_id, query.q))
+                return True  # withdrawn, or claimed by another process
             now = self._clock.now()
-            wait = max(retry.compute_wait(attempt.number, random.random), failed.retry_after or 0)
+            wait = max(retry.compute_wait(attempt.number, random.random), retry_after)
             next_at = now + wait
             if query.expires_at is not None and next_at >= query.expires_at:
-                return True
-            if query.kind in METERED and not self._may_ask_again(live, attempt):
-                return True
+                return False
+            if query.kind in METERED and not self._may_ask_again(live, attempt, answer.usage):
+                return False
             known = FailedAttempt(
                 attempt.number,
                 retry.attempts,
-                format_answer_error(failed.answer)[:MAX_ATTEMPT_CHARS],
+                format_answer_error(answer)[:MAX_ATTEMPT_CHARS],
                 now,
                 next_at,
-                attempt.add_usage(failed.answer.usage),
+                answer.usage,
             )
             live.failed[query.q] = known
             live.working[query.q] = NO_WORKER
@@ -497,52 +512,57 @@ class EffectDispatcher:
                 "q-%d of session %s: attempt %d of %d failed, the next one starts in %.3g s: %s",
                 *(query.q, session_id, known.number, known.of, wait, known.error),
             )
+            # not before it is stored: a mark without a task would be resolved as lost work
+            self._begun.discard((session_id, query.q))
+            self._job_ended(session_id, query.q)
             self._wait_for_attempt(session_id, query.q, next_at)
-            return False
+            return True
 
-        self._begun.discard((session_id, query.q))
-        self._sessions.jobs.get(session_id, {}).pop(query.q, None)
         if query.kind in METERED:
             publish_delta(session_id, query.id, Delta(DeltaKind.RESET))
-        is_final = True
         try:
-            is_final = await self._until_written(
+            return await self._until_written(
                 session_id, query.q, lambda: self._sessions.on(session_id, act)
             )
         except UnknownSession:
-            is_final = False  # it was deleted
+            return True  # it was deleted
         except Exception:
             log.exception("a failed attempt of session %s could not be stored", session_id)
-        finally:
-            self._job_ended(session_id, query.q)
-        if is_final:
-            await self.deliver(session_id, attempt.complete(failed.answer))
+            return False
 
-    def _may_ask_again(self, live: LiveSession, attempt: Attempt) -> bool:
-        """Whether the budget of a session allows one more question to a model."""
+    def _may_ask_again(
+        self, live: LiveSession, attempt: EffectAttempt, spent: Usage | None
+    ) -> bool:
+        """Whether the budget of a session allows one more question to a model, after attempts that
+        spent this.
+        """
         budget = get_budget(live.birth, live.head.metrics)
         if budget is None:
             return True
         meter = live.head.metrics
-        asked = meter.llm_calls + attempt.number - 1  # attempts after the first are not counted yet
-        asked += sum(
-            one.number
+        # what failed attempts cost is counted with the answer that follows
+        failures = [
+            (one.number, one.usage)
             for q, one in live.failed.items()
             if live.opened[q].query.kind in METERED and one is not attempt.failed
-        )
+        ]
+        asked = meter.llm_calls + attempt.number - 1 + sum(number for number, _ in failures)
+        costs = (price_exchange(usage, 0, 0) for usage in (spent, *(used for _, used in failures)))
+        tokens = meter.tokens + sum(cost.prompt + cost.response for cost in costs)
         elapsed = int((self._clock.now() - live.birth.created_at) * 1000)
         try:
-            budget.check(1, llm_calls=asked, elapsed_ms=elapsed, tokens=meter.tokens)
+            budget.check(1, llm_calls=asked, elapsed_ms=elapsed, tokens=tokens)
         except BudgetExceeded:
             return False
         return True
 
     def _wait_for_attempt(self, session_id: str, q: int, at: float) -> None:
         """Start the next attempt at a query at this time. A worker releases the session meanwhile;
-        any other process waits, as for work of its own.
+        any other process waits, as for work of its own, unless it is closing.
         """
         if self._serving.worker is not None:
             self._serving.send(session_id, at)
+        if self._serving.worker is not None or self._serving.leaving:
             return
         what = session_id, q
         task = asyncio.get_running_loop().create_task(self._start_at(session_id, q, at))
@@ -550,6 +570,7 @@ class EffectDispatcher:
         task.add_done_callback(functools.partial(self._waited, what))
 
     def _waited(self, what: tuple[str, int], task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
         if self.waits.get(what) is task:
             del self.waits[what]
         self._sessions.changed(what[0])
@@ -561,6 +582,9 @@ class EffectDispatcher:
                 await self._take_up(live, [q], live.head.attempts)
 
         await self._clock.sleep(at - self._clock.now())
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)  # from here on it writes, and is not interrupted
         try:
             await self._insisting(session_id, q, act)
         except EverholdError as error:  # a move finds it, as it is due
@@ -568,7 +592,7 @@ class EffectDispatcher:
 
     def stop_waits(self) -> None:
         """Leave the next attempts to other processes."""
-        for task in list(self.waits.values()):
+        for task in set(self.waits.values()) - self.tasks:
             task.cancel()
 
     def is_waiting(self, session_id: str) -> bool:
@@ -656,11 +680,16 @@ class EffectDispatcher:
             await self._clock.sleep(WRITE_RETRY_DELAY)
 
     async def _outcome(
-        self, session_id: str, query: Query, effect: Callable[[], Any] | None, attempt: Attempt
+        self,
+        session_id: str,
+        query: Query,
+        effect: Callable[[], Any] | None,
+        attempt: EffectAttempt,
     ) -> QueryAnswer:
         self._begun.add((session_id, query.q))
         asking = DirectCompletions(session_id, self._policy.model, make_checked_answer)
         COMPLETER.set(asking)
+        said: Any = None
         try:
             if query.kind is Kind.CALL:
                 if effect is None:
@@ -669,13 +698,16 @@ class EffectDispatcher:
                 if self._substitute is not None:
                     act = self._substitute(session_id, query, effect)
                 value = await self._call(query, act, attempt.timeout)
-                answer = apply_keep(QueryAnswer(query.q, value, usage=asking.spent.usage), effect)
-                return attempt.complete(answer)
+                return apply_keep(QueryAnswer(query.q, value, usage=asking.spent.usage), effect)
             asked = query if effect is None else restore_full_query(query, effect())
-            said = await self._ask_answerer(query, asked, session_id, attempt)
+            answerer = self._policy.answerer(query.kind)
+            if attempt is _ONLY_ATTEMPT:
+                said = await answerer.answer(asked, session_id)
+            else:
+                said = await _ask_within(answerer, asked, session_id, attempt)
             answer = apply_keep(make_checked_answer(query, said), effect)
             if answer.error is None:
-                return attempt.complete(answer)
+                return answer
             said_error = AnswerFailed(answer.error["message"], answer.error["code"])
             return self._settle_failure(attempt, answer, said_error)
         except (GeneratorExit, _AttemptFailed):  # this task is being closed, or tries again
@@ -693,40 +725,19 @@ class EffectDispatcher:
                 isinstance(error, CANNOT_ANSWER_ERRORS) and query.kind is not Kind.CALL
             ):
                 raise
-            answer = apply_keep_to_error(
-                make_error_answer(query, error, asking.spent.usage),
-                effect,
-            )
+            usage = asking.spent.usage if said is None else read_usage(said)
+            answer = apply_keep_to_error(make_error_answer(query, error, usage), effect)
             if timed_out and unknown_effects.is_unsafe_to_rerun(query):
-                return attempt.complete(answer)
+                return answer
             return self._settle_failure(attempt, answer, error)
 
     def _settle_failure(
-        self, attempt: Attempt, answer: QueryAnswer, error: BaseException
+        self, attempt: EffectAttempt, answer: QueryAnswer, error: BaseException
     ) -> QueryAnswer:
         """The answer of a failed attempt; raises `_AttemptFailed` if another one may follow."""
         if attempt.is_last or attempt.retry is None or not attempt.retry.is_retried(error):
-            return attempt.complete(answer)
-        after = error.retry_after if isinstance(error, AnswerFailed) else None
-        raise _AttemptFailed(answer, after)
-
-    async def _ask_answerer(
-        self, query: Query, asked: Query, session_id: str, attempt: Attempt
-    ) -> Any:
-        """Ask an answerer, within the time of one attempt."""
-        answerer = self._policy.answerer(query.kind)
-        if attempt.retry is not None:  # then the answerer does not retry by itself
-            asked = msgspec.structs.replace(asked, retry=attempt.retry)
-        if attempt.timeout is None:
-            return await answerer.answer(asked, session_id)
-        try:
-            async with asyncio.timeout(attempt.timeout) as limit:
-                return await answerer.answer(asked, session_id)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            words = f"no answer within {attempt.timeout:g} s"
-            raise _TimedOut(AnswerFailed(words, "timeout")) from None
+            return answer
+        raise _AttemptFailed(answer, read_retry_after(error))
 
     async def _call(self, query: Query, effect: Callable[[], Any], timeout: float | None) -> Any:
         """Run the function of a call, within the time of one attempt.
@@ -896,18 +907,15 @@ class EffectDispatcher:
 
 
 #: An attempt without limits, at a query that was not tried before.
-_ONLY_ATTEMPT: Final = Attempt()
+_ONLY_ATTEMPT: Final = EffectAttempt()
 
 
-def read_limits(query: Query) -> tuple[Retry | None, float | None]:
-    """The retry policy of a query, and the seconds of one attempt. Calls in older databases have
-    them among their options.
+def read_older_limits(query: Query) -> tuple[Retry | None, float | None]:
+    """The retry policy of a call without one of its own, and the seconds of one attempt: calls in
+    older databases have them among their options.
     """
-    options = query.options
-    if query.kind is Kind.CALL and options is not None and query.retry is None:
-        timeout = options.get("timeout", query.timeout)
-        return convert_older_retries(options.get("retries")), timeout
-    return query.retry, query.timeout
+    options = query.options or {}
+    return convert_older_retries(options.get("retries")), options.get("timeout", query.timeout)
 
 
 def takes_defaults(query: Query, effect: Callable[[], Any] | None) -> bool:
@@ -919,6 +927,22 @@ def takes_defaults(query: Query, effect: Callable[[], Any] | None) -> bool:
     while isinstance(effect, KeptEffect):
         effect = effect.effect
     return query.rerun is Rerun.SAFE and isinstance(effect, ProgramEffect)
+
+
+async def _ask_within(
+    answerer: Answerer, asked: Query, session_id: str, attempt: EffectAttempt
+) -> Any:
+    """Ask an answerer, within the limits of one attempt."""
+    if attempt.retry is not None:  # then the answerer does not retry by itself
+        asked = msgspec.structs.replace(asked, retry=attempt.retry)
+    try:
+        async with asyncio.timeout(attempt.timeout) as limit:
+            return await answerer.answer(asked, session_id)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        words = f"no answer within {attempt.timeout:g} s"
+        raise _TimedOut(AnswerFailed(words, "timeout")) from None
 
 
 def is_cancelled() -> bool:
@@ -996,6 +1020,16 @@ def apply_keep_to_error(answer: QueryAnswer, effect: Callable[[], Any] | None) -
         return apply_keep(answer, effect)
     except EverholdError as error:
         return msgspec.structs.replace(answer, error=encode_stored_error(error), exception=None)
+
+
+def read_usage(said: Any) -> Usage | None:
+    """The usage of an answer that cannot be recorded: it was spent all the same."""
+    if isinstance(said, QueryAnswer):
+        return said.usage
+    try:
+        return parse_usage(said.usage) if isinstance(said, Answer) and said.usage else None
+    except BadArguments:
+        return None
 
 
 def fit_answer_value(query: Query, value: Any) -> Any:

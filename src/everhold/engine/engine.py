@@ -909,17 +909,13 @@ class Engine:
             if entry.query.kind is Kind.SESSION and not is_process_query(entry.query):
                 await self._adopt_parked(child_id(record.birth, entry))
 
-    def _is_busy(self, session_id: str) -> bool:
-        """Whether this process works on a session, or waits to try something again."""
-        return bool(self.sessions.jobs.get(session_id)) or self.effects.is_waiting(session_id)
-
     async def wait(
         self, session_id: str, timeout: float | None, *, settled: bool = False
     ) -> Status:
         """Wait until the session has ended, or needs an answer or a signal from outside.
 
-        With `settled`, wait only for the work of this process, not for timers, children and other
-        processes.
+        With `settled`, wait only for the work of this process, its next attempts included, not for
+        timers, children and other processes.
         """
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
@@ -927,7 +923,9 @@ class Engine:
             with self.sessions.watched(
                 session_id
             ) as changed:  # watch first, so that no change is missed
-                if not (settled and self._is_busy(session_id)):
+                if not settled or not (
+                    self.sessions.jobs.get(session_id) or self.effects.is_waiting(session_id)
+                ):
                     if not settled and self.policy.answers_models:
                         await self._adopt_parked(session_id)
                     status = await self.status(session_id)

@@ -635,7 +635,8 @@ class Stepper:
         for q in closed:
             live.noticed.discard(q)
             live.working.pop(q, None)
-            live.failed.pop(q, None)
+            if live.failed:
+                live.failed.pop(q, None)
         return closed
 
     def _place(

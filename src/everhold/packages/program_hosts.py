@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from everhold.core.metrics import Metrics
+from everhold.core.retry import Retry
 from everhold.core.session import Birth
 from everhold.packages.settings import LuaOptions
 from everhold.ports.program import Execution
@@ -27,13 +28,19 @@ PROJECT_KEY: Final = "project_root"
 class ProgramHosts:
     """Begins executions of Python and Lua programs.
 
-    `find` finds a program by reference and version. `options` are those of Lua programs.
+    `find` finds a program by reference and version. `options` are those of Lua programs, `retry` is
+    the default policy of the runtime.
     """
 
-    def __init__(self, find: Callable[[str, int], Any], options: LuaOptions | None = None) -> None:
+    def __init__(
+        self,
+        find: Callable[[str, int], Any],
+        options: LuaOptions | None = None,
+        retry: Retry | None = None,
+    ) -> None:
         self._find = find
         self._options = options or LuaOptions()
-        self._python = PythonHost(find)
+        self._python = PythonHost(find, retry)
         self._lua: LuaHost | None = None
 
     def begin(self, birth: Birth, meter: Metrics) -> Execution:

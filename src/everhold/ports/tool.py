@@ -46,7 +46,7 @@ from everhold.core.codec import JSON, to_plain
 from everhold.core.message import Image, Role, Text
 from everhold.core.model_settings import ModelSettings, parse_model_settings
 from everhold.core.query import MAX_TOKENS, ON_UNAVAILABLE, Kind, Query, Rerun
-from everhold.core.retry import Retry, parse_retry
+from everhold.core.retry import Retry, parse_retry, parse_timeout
 from everhold.core.schema import (
     PositiveInt,
     PositiveSeconds,
@@ -350,15 +350,15 @@ class Tool:
             raise BadArguments("tool", f"{function!r} is not a function")
         for what, given, type_ in (
             ("concurrency", concurrency, PositiveInt),
-            ("timeout", timeout, PositiveSeconds),
             ("total_timeout", total_timeout, PositiveSeconds),
         ):
             if given is not None and (misfit := describe_misfit(given, type_)):
                 raise BadArguments("tool", f"{what} {misfit}")
         try:
             self.retry = parse_retry(retry)
+            self.timeout = parse_timeout(timeout)
         except BadSetting as error:
-            raise BadArguments("tool", str(error)) from None
+            raise BadArguments("tool", f"{error.name}: {error.reason}") from None
         self.function = function
         self.name = name or function.__name__
         self.description = (
@@ -366,7 +366,6 @@ class Tool:
         ).strip()
         self.read_only = read_only
         self.rerun = _rerun(rerun, read_only)
-        self.timeout = timeout
         self.total_timeout = total_timeout
         self.concurrency = concurrency
         self.output = output

@@ -1,5 +1,8 @@
 """The retry policy: which failures are tried again, and the wait between two attempts."""
 
+import math
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -10,6 +13,7 @@ from everhold.core.retry import (
     get_error_code,
     parse_retry,
     parse_timeout,
+    read_retry_after,
 )
 from everhold.errors import AnswerFailed, BadSetting, BadValue, StoreBusy
 from tests.failures import collect_failures
@@ -69,18 +73,43 @@ def test_limits_are_read_or_refused() -> None:
     assert (parse_retry(None), parse_timeout(None)) == (None, None)
     for known in (Retry(2, on="mine"), Retry(2, on=("OSError", "timeout"))):
         assert parse_retry(known) is known
-    assert parse_timeout(5) == 5.0
+    assert (parse_timeout(5), parse_timeout(math.inf)) == (5.0, 1e9)  # JSON has no infinity
     with collect_failures() as row:
-        for given in (0, -1, "5", True, float("inf")):
+        for given in (0, -1, "5", True, math.nan, -math.inf, 2e9):
             with row(repr(given)), pytest.raises(BadSetting, match="timeout"):
                 parse_timeout(given)
-        for name, wrong in (("attempts", 0), ("backoff", -1), ("factor", 0.5), ("jitter", 2)):
+        for name, wrong in (
+            ("attempts", 0),
+            ("attempts", 10**10),
+            ("backoff", -1),
+            ("factor", 0.5),
+            ("jitter", 2),
+        ):
             with row(name), pytest.raises(BadSetting, match=f"retry.{name}"):
                 Retry(**{name: wrong})
     with pytest.raises(BadSetting, match="Retry"):
         parse_retry(3)
     with pytest.raises(BadSetting, match="neither"):
         Retry(on="")
+
+
+def test_how_long_a_failure_asks_to_wait_is_a_time_that_can_be_stored() -> None:
+    """Code of others says it. What is no time counts as nothing."""
+    assert read_retry_after(OSError()) == read_retry_after(AnswerFailed("x")) == 0
+    cases: list[tuple[Any, float]] = [
+        (30, 30),
+        (0.5, 0.5),
+        (0, 0),
+        (-3, 0),
+        (math.nan, 0),
+        ("soon", 0),
+        (math.inf, 1e9),
+        (10**400, 1e9),
+    ]
+    with collect_failures() as row:
+        for given, wait in cases:
+            with row(repr(given)[:20]):
+                assert read_retry_after(AnswerFailed("x", retry_after=given)) == wait
 
 
 def test_the_retries_of_older_databases_become_a_policy() -> None:

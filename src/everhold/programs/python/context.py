@@ -29,7 +29,7 @@ from everhold.core.journal import DeliveryNotes
 from everhold.core.model_settings import parse_model_settings
 from everhold.core.progress import LOGGED, LogEntry, Progress
 from everhold.core.query import MAX_TOKENS, METERED, ON_UNAVAILABLE, Kind, Query, Rerun, Usage
-from everhold.core.retry import Retry, parse_retry
+from everhold.core.retry import MAX_SECONDS, Retry, parse_retry
 from everhold.core.schema import describe_misfit, encode_value_as, schema_of
 from everhold.core.turn import SettledTurn
 from everhold.core.unknown_names import checks_keywords, list_keyword_names
@@ -95,11 +95,19 @@ def check_ctx_seconds(value: Any, what: str) -> float | None:
     return value
 
 
+def check_ctx_timeout(value: Any) -> float:
+    """The seconds of one attempt, as they are stored. Infinity is a limit, too: it lifts the
+    default.
+    """
+    seconds = check_ctx_seconds(value, "timeout")
+    return MAX_SECONDS if seconds is None else min(seconds, MAX_SECONDS)
+
+
 def check_ctx_retry(value: Any) -> Retry | None:
     try:
         return parse_retry(value)
     except BadSetting as error:
-        raise BadArguments("ctx", str(error)) from None
+        raise BadArguments("ctx", f"{error.name}: {error.reason}") from None
 
 
 def parse_ctx_rerun(value: Any) -> Rerun:
@@ -226,10 +234,15 @@ class PythonContext:
             options["model"] = _check_model(model)
         if on_unavailable is not None:
             options[ON_UNAVAILABLE] = check_on_unavailable(on_unavailable)
-        if retry is not None or timeout is not None:
-            retry, timeout = check_ctx_retry(retry), check_ctx_seconds(timeout, "timeout")
-            policy = retry or execution.program.retry
-            if total_timeout is None and (policy is None or policy.attempts == 1):
+        if total_timeout is not None:
+            total_timeout = check_ctx_seconds(total_timeout, "total_timeout")
+        if retry is not None:
+            retry = check_ctx_retry(retry)
+        if timeout is not None:
+            timeout = check_ctx_timeout(timeout)
+            policy = retry or execution.retry
+            is_only = to is not None or policy is None or policy.attempts == 1
+            if total_timeout is None and is_only and timeout < MAX_SECONDS:
                 total_timeout = timeout  # the only attempt begins now, also one made elsewhere
                 timeout = None
         if execution.budget is not None:
@@ -374,9 +387,11 @@ class PythonContext:
             name=_get_call_name(function),
             args=_show_arguments(args, kwargs),
             rerun=parse_ctx_rerun(rerun),
-            timeout=total_timeout,
-            retry=check_ctx_retry(retry),
-            attempt_timeout=check_ctx_seconds(timeout, "timeout"),
+            timeout=(
+                None if total_timeout is None else check_ctx_seconds(total_timeout, "total_timeout")
+            ),
+            retry=None if retry is None else check_ctx_retry(retry),
+            attempt_timeout=None if timeout is None else check_ctx_timeout(timeout),
         )
         effect = ProgramEffect(function, *args, **kwargs)
         return await self._execution.ask(query, _get_result_type(function), effect)

@@ -37,6 +37,7 @@ from everhold.core.journal import Delivery, DeliveryNotes, ProgramReply, Restart
 from everhold.core.ledger import Ledger
 from everhold.core.metrics import Metrics
 from everhold.core.query import Query, QueryAnswer, Usage
+from everhold.core.retry import Retry
 from everhold.core.schema import decode_value_as, encode_value_as
 from everhold.core.session import Birth, get_budget
 from everhold.core.status import Outcome, Raised, Returned, Stopped
@@ -162,8 +163,10 @@ class PythonExecution:
         birth: Birth,
         meter: Metrics,
         restart: Restart | None = None,
+        retry: Retry | None = None,
     ) -> None:
         self.program = program
+        self.retry = program.retry or retry  # the default policy of its questions and calls
         self.birth = birth
         self.meter = meter
         self.budget = get_budget(birth, meter)
@@ -267,7 +270,7 @@ class PythonExecution:
         return taken
 
     def again(self, restart: Restart, meter: Metrics) -> PythonExecution:
-        return PythonExecution(self.program, self.birth, meter, restart)
+        return PythonExecution(self.program, self.birth, meter, restart, self.retry)
 
     def drop(self) -> None:
         if self.loop.dropped:
@@ -590,13 +593,18 @@ def _format_position(task: DeterministicTask) -> str:
 
 
 class PythonHost:
-    """Finds a session's program with `find` and makes executions of it."""
+    """Finds a session's program with `find` and makes executions of it. `retry` is the default
+    policy of the runtime.
+    """
 
-    def __init__(self, find: Callable[[str, int], Program[Any, Any]]) -> None:
+    def __init__(
+        self, find: Callable[[str, int], Program[Any, Any]], retry: Retry | None = None
+    ) -> None:
         self._find = find
+        self._retry = retry
 
     def begin(self, birth: Birth, meter: Metrics) -> PythonExecution:
         program = self._find(birth.program, birth.version)
         if program.version != birth.version:
             raise VersionMissing(program.name, birth.version, program.version)
-        return PythonExecution(program, birth, meter)
+        return PythonExecution(program, birth, meter, retry=self._retry)
