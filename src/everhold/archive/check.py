@@ -70,6 +70,7 @@ class SessionCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     hint: str = ""
     exception: ExceptionInfo | None = None  # behind the error, if code of a user raised it
+    key: str | None = None
 
     @property
     def goes_on(self) -> bool:
@@ -113,8 +114,17 @@ def check_session(
     steps = 0
 
     def verdict(found: CheckVerdict, **more: Any) -> SessionCheck:
+        state = record.head.state
         return SessionCheck(
-            birth.id, birth.program, birth.version, record.head.state, found, steps, changed, **more
+            birth.id,
+            birth.program,
+            birth.version,
+            state,
+            found,
+            steps,
+            changed,
+            key=birth.key,
+            **more,
         )
 
     try:

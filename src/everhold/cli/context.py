@@ -284,7 +284,8 @@ def _refuse_missing_file(found: Settings) -> None:
         raise StoreUnavailable(
             str(found.path),
             "there is no such file" + ("" if where == "argument" else f" ({where} names it)"),
-            "`everhold run` creates it; `everhold info` prints where everhold looks.",
+            "The first program that runs there creates it; `everhold info` prints where everhold"
+            " looks.",
         )
 
 

@@ -13,8 +13,8 @@ import click
 
 from everhold.cli.candidates import complete_agents, complete_files, complete_folders
 from everhold.cli.context import (
-    SHORT_ID_LENGTH,
     CommandRuntime,
+    format_short_name,
     load_settings,
     open_command_runtime,
     override_hint,
@@ -38,6 +38,7 @@ from everhold.cli.output import (
     show_progress,
 )
 from everhold.errors import BadSetting, Overtaken, SessionExists
+from everhold.shell_command import add_database_option
 
 if TYPE_CHECKING:
     from everhold.archive.check import CheckReport, SessionCheck
@@ -472,7 +473,7 @@ def check_(
         if as_json:
             _print_report_json(report)
         else:
-            _print_report(report)
+            _print_report(report, "" if file is not None else opened.database_option)
         return ExitCode.OK if report.ok else ExitCode.PROGRAM
 
 
@@ -490,10 +491,10 @@ def _print_report_json(report: CheckReport) -> None:
     )
 
 
-def _print_report(report: CheckReport) -> None:
+def _print_report(report: CheckReport, database_option: str) -> None:
     for one in report.checked:
         if one.verdict != "ok":
-            _print_check(one)
+            _print_check(one, database_option)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(report.counts.items()))
     click.secho(
         f"{format_count(len(report.checked), 'session')} checked: {counts or 'nothing to check'}",
@@ -507,9 +508,10 @@ def _print_report(report: CheckReport) -> None:
     print_footer(report.source)
 
 
-def _print_check(one: SessionCheck) -> None:
+def _print_check(one: SessionCheck, database_option: str) -> None:
     color = None if one.goes_on else "red"
-    click.secho(f"{one.verdict} · {one.session_id[:SHORT_ID_LENGTH]} · {one.program}", fg=color)
+    name = format_short_name(one.session_id, one.key)
+    click.secho(f"{one.verdict} · {name} · {one.program}", fg=color)
     for word in one.reworded[:5]:
         click.echo(
             f"  step {word.step}, {word.query_id}: {format_line(word.recorded, 60)!r} is now"
@@ -519,4 +521,4 @@ def _print_check(one: SessionCheck) -> None:
         click.echo(f"  {one.reason}")
     print_exception(one.exception, indent="  ")
     if one.hint:
-        click.echo(f"  hint: {one.hint}")
+        click.echo(f"  hint: {add_database_option(one.hint, database_option)}")

@@ -81,7 +81,7 @@ def test_check_exits_with_5_when_a_session_would_not_go_on(cli: Cli) -> None:
     Path("shop.py").write_text(Path("shop.py").read_text().replace("ctx.approval", "ctx.input"))
     said = cli("check")
     assert said.code == 5
-    assert "diverged · s-" in said.out
+    assert "diverged · seven · " in said.out
     assert cli("check", "--json").json["counts"] == {"diverged": 1}
 
 
@@ -146,3 +146,16 @@ def test_the_demo_needs_only_what_the_base_install_brings() -> None:
         name for name in json.loads(done.stdout) if not name.startswith(("_", "sitecustomize"))
     }
     assert names <= {"click", "everhold", "msgspec", "platformdirs", "rich", "typing_extensions"}
+
+
+@pytest.mark.process
+def test_check_names_the_session_and_a_command_for_its_database(cli: Cli) -> None:
+    """By its key; what it proposes works as it stands."""
+    cli("run", "shop.py:refund", "order=7", "--key", "seven", "-d", "b.db", piped="")
+    cli("answer", "seven", "It broke.", "-d", "b.db")
+    shop = Path("shop.py").read_text()
+    Path("shop.py").write_text(shop.replace("await ctx.approval(", "not await ctx.llm("))
+    said = cli("check", "-d", "b.db")
+    assert said.code == 5
+    assert "diverged · seven · " in said.out
+    assert said.out.splitlines()[-3].endswith(" everhold fork seven --at 0 -d b.db")
