@@ -23,6 +23,7 @@ from everhold.models.test_guard import refuse_in_tests
 from everhold.ports.answerer import Answerer
 from everhold.ports.entry_points import MODELS, load_entry_point
 from everhold.ports.stream import Delta, DeltaKind, publish_delta
+from everhold.shell_command import quote_word
 
 
 class FunctionModel(Answerer):
@@ -89,10 +90,11 @@ def create_model(spec: str, *, always: bool = False, setting: str = "llm") -> An
     if registered is not None:
         return registered
     if not is_model_name(spec):
+        command = f"everhold.CommandModel({spec!r})"
+        if setting == "--model":
+            command = f"--answer-with {quote_word(spec)}"
         raise BadSetting(
-            setting,
-            f"{spec!r} is not a model name (provider:name); for a command, use"
-            f" everhold.CommandModel({spec!r})",
+            setting, f"{spec!r} is not a model name (provider:name); for a command, use {command}"
         )
     refuse_in_tests(repr(spec))
     return Model(spec, always=always)

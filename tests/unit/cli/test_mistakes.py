@@ -92,6 +92,7 @@ MISTAKES = [
     # who answers
     ("run shop.py:chat --answer-with no-such-command", "bad_setting", 2, "was not found"),
     ("run shop.py:chat --answers a --answer-with b", "bad_setting", 2, "not both"),
+    ("run shop.py:chat --model 'claude -p'", "bad_setting", 2, "use --answer-with 'claude -p'"),
     ("run shop.py:chat --answers none.json", "bad_setting", 2, "none.json cannot be read"),
     ("answer seven", "not_allowed", 2, "there is no terminal"),
     ("answer seven yes", "not_allowed", 2, "everhold answer seven --query q-1 --as "),
