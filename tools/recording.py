@@ -31,7 +31,8 @@ PICTURE = ROOT / "docs" / "images" / "demo.svg"
 COMMAND = ("everhold", "demo")
 COLUMNS = 100
 LINE, CHARACTER, MARGIN, BAR = 18, 7.8, 16, 34
-BACKGROUND, FOREGROUND = "#16181d", "#d7dae0"
+# the edge shows where the window ends, on a dark page too
+BACKGROUND, FOREGROUND, EDGE = "#16181d", "#d7dae0", "#4a4f59"
 
 #: A line, and the seconds after which it was printed.
 TimedLine = tuple[float, str]
@@ -92,7 +93,8 @@ def draw(lines: Sequence[TimedLine], title: str, columns: int) -> str:
             "@keyframes show{from{opacity:0}to{opacity:1}}",
             "@media (prefers-reduced-motion:reduce){text{animation:none}}",
             "</style>",
-            f'<rect width="{width}" height="{height}" rx="8" fill="{BACKGROUND}"/>',
+            f'<rect x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="8"'
+            f' fill="{BACKGROUND}" stroke="{EDGE}"/>',
             *lights,
             *drawn,
             "</svg>",

@@ -84,10 +84,7 @@ def run_demo(folder: Path | None = None) -> DemoReport:
     began = time.monotonic()
     folder = folder or Path(tempfile.mkdtemp(prefix="everhold-demo-"))
     click.secho(f"A panel of experts: {TOPIC}", bold=True)
-    click.echo(
-        f"Everything is in {folder}: the session in demo.db, the questions to the model in"
-        " asked.jsonl.\n"
-    )
+    click.echo(f"In {folder}: demo.db (the session), asked.jsonl (questions to the model)\n")
     first, killed_with = _run_and_kill(folder)
     kept = [delivery for delivery in _journal(folder) if delivery.answers]
     answers = sum(len(delivery.answers) for delivery in kept)
