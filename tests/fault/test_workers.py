@@ -63,6 +63,29 @@ def _unknown(n: int, result: list[int]) -> list[str]:
     return [f"e{n}-{k}" for k, pid in enumerate(result) if pid == 0]
 
 
+def test_killed_workers_make_each_attempt_once(fleet: Fleet) -> None:
+    """Of three workers two are killed between and in attempts: the others count on where they were.
+    An attempt that was running is unknown and the last; no other is lost or made twice.
+    """
+    keys = [f"k{n}" for n in range(16)]
+    fleet.begin(*({"program": "stumbles", "key": key, "name": key, "failures": 3} for key in keys))
+    workers = [fleet.start(concurrency=4, ttl=600.0) for _ in range(3)]
+    for worker, after in zip(workers, (16, 40), strict=False):
+        fleet.until(lambda after=after: len(fleet.noted()) > after)
+        worker.kill()
+        assert worker.wait() == -9
+    ended = fleet.finish(keys)
+
+    assert [one.state for one in ended] == ["completed"] * len(keys)
+    made = {key: fleet.began(key) for key in keys}
+    unknown = [key for key, one in zip(keys, ended, strict=True) if one.result == 0]
+    assert len(unknown) <= 8  # four at once in each of the two
+    assert {key: made[key] for key in keys if key not in unknown} == {
+        key: 4 for key in keys if key not in unknown
+    }
+    assert max(made.values()) == 4
+
+
 def test_a_dead_process_of_this_machine_is_replaced_at_once(fleet: Fleet) -> None:
     """Nobody waits for the lease of a process that is gone, however long it would live."""
     gate = fleet.hold("a-0")

@@ -52,6 +52,25 @@ async def errands(ctx, log: str, name: str, count: int, seconds: float = 0.0, re
     return done
 
 
+def stumble(log: str, name: str, failures: int) -> int:
+    """Something done outside that fails so many times."""
+    note(log, "begin", name, os.getpid())
+    begun = Path(log).read_text().splitlines()
+    if sum(line.startswith(f"begin {name} ") for line in begun) <= failures:
+        raise ConnectionError("not yet")
+    return os.getpid()
+
+
+@everhold.program
+async def stumbles(ctx, log: str, name: str, failures: int):
+    """Attempts at what may not be repeated; returns 0 if its outcome is unknown."""
+    again = everhold.Retry(failures + 1, backoff=0.2, factor=1.2)
+    try:
+        return await ctx.call(stumble, log, name, failures, rerun="never", retry=again)
+    except everhold.OutcomeUnknown:
+        return 0
+
+
 @everhold.program(version=VERSION)
 async def deployed(ctx, log: str):
     await ctx.call(errand, log, f"version-{VERSION}", 0.0)
@@ -69,9 +88,12 @@ async def begin(path: str, calls: list[dict]) -> None:
     async with Runtime(at(path), recover=False) as runtime:
         runtime.engine.leave()
         for call in calls:
-            program = {"errands": errands, "naps": naps, "deployed": deployed}[
-                call.pop("program", "errands")
-            ]
+            program = {
+                "errands": errands,
+                "naps": naps,
+                "deployed": deployed,
+                "stumbles": stumbles,
+            }[call.pop("program", "errands")]
             key = call.pop("key")
             await runtime.start(program(**call), key=key, wait=0)
         await runtime.engine.release()
