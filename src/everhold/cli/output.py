@@ -21,7 +21,7 @@ import click
 from everhold.core.codec import JSON
 from everhold.core.intake import INPUT
 from everhold.core.progress import Progress
-from everhold.core.query import MODEL_KINDS, Kind, Query
+from everhold.core.query import MODEL_KINDS, FailedAttempt, Kind, Query
 from everhold.core.status import (
     LATEST,
     Accepted,
@@ -49,6 +49,8 @@ NARROW_TERMINAL: Final = 60
 MOMENT: Final = 0.5
 #: Characters of an error in a line about a session; `show` and `--json` have all of it.
 MAX_ERROR_LENGTH: Final = 400
+#: Characters of the error of an attempt that is followed by another.
+MAX_ATTEMPT_LENGTH: Final = 160
 #: Of more questions, or things to wait for, this many are shown after a command; `show` has all.
 MAX_ALIKE: Final = 5
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -247,6 +249,16 @@ def format_ago(moment: float, now: float | None = None) -> str:
             count = int(seconds // size)
             return f"{count} {unit}{'' if count == 1 else 's'} ago"
     return "just now"
+
+
+def format_failed_attempt(query: Query, failed: FailedAttempt) -> str:
+    """A failed attempt that is followed by another, in one line."""
+    what = f"{query.kind} {query.name}".strip()
+    error = format_line(failed.error, MAX_ATTEMPT_LENGTH)
+    return (
+        f"attempt {failed.number} of {failed.of} of {what} failed: {error};"
+        f" the next one starts at {format_moment(failed.next_at)}"
+    )
 
 
 def format_moment(moment: float) -> str:

@@ -1,4 +1,5 @@
-"""A progress bar for the session of a command: what its program reports with `ctx.progress`.
+"""A progress bar for the session of a command: what its program reports with `ctx.progress`; and a
+line for each attempt that failed and is followed by another.
 
 The reports of this process come as events, those of other processes with the status, which the
 command reads again and again while it waits.
@@ -11,11 +12,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from everhold.cli.output import ProgressBar, format_line, show_progress
+import click
+
+from everhold.cli.output import ProgressBar, format_failed_attempt, format_line, show_progress
 from everhold.core.observer import Observer
 from everhold.core.progress import Progress
 
 if TYPE_CHECKING:
+    from everhold.core.query import FailedAttempt, Query
     from everhold.core.session import Birth
     from everhold.runtime import Runtime
 
@@ -41,6 +45,12 @@ class SessionBar(Observer):
         live = None if self.runtime is None else self.runtime.engine.sessions.cached(session_id)
         if live is not None and self._is_wanted(live.birth):
             self.show(progress)
+
+    def attempt_failed(self, session_id: str, query: Query, failed: FailedAttempt) -> None:
+        live = None if self.runtime is None else self.runtime.engine.sessions.cached(session_id)
+        if live is not None and self._is_wanted(live.birth):
+            self.hide()
+            click.secho(format_failed_attempt(query, failed), dim=True, err=True)
 
     def show(self, progress: Progress) -> None:
         """Move the bar; the first call makes it."""

@@ -20,6 +20,7 @@ from everhold.cli.options import (
     state_option,
 )
 from everhold.cli.output import (
+    MAX_ATTEMPT_LENGTH,
     describe_unanswered,
     format_ago,
     format_asked_text,
@@ -372,7 +373,7 @@ def _show_end(status: Status, record: SessionRecord, full: bool) -> None:
         if failed is not None:
             click.echo(
                 f"  q-{effect.q}: attempt {failed.number} of {failed.of} failed"
-                f" ({format_ago(failed.at)}): {format_line(failed.error, 160)}"
+                f" ({format_ago(failed.at)}): {format_line(failed.error, MAX_ATTEMPT_LENGTH)}"
             )
     if isinstance(status, Paused):
         for query in status.queries:

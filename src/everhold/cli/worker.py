@@ -26,6 +26,7 @@ from everhold.cli.options import (
 )
 from everhold.cli.output import (
     format_count,
+    format_failed_attempt,
     format_line,
     print_exception,
     print_json,
@@ -40,7 +41,7 @@ from everhold.wire import ExitCode, exception_json
 
 if TYPE_CHECKING:
     from everhold.core.metrics import Metrics
-    from everhold.core.query import Query, QueryAnswer
+    from everhold.core.query import FailedAttempt, Query, QueryAnswer
     from everhold.core.usage import TokenCost
     from everhold.exception_info import ExceptionInfo
     from everhold.movers import Limits, Worker, WorkerEvent
@@ -352,6 +353,16 @@ class WorkerOutput(Observer):
         self, session_id: str, query: Query, answer: QueryAnswer, usage: TokenCost | None
     ) -> None:
         self._answers[query.kind] += 1
+
+    def attempt_failed(self, session_id: str, query: Query, failed: FailedAttempt) -> None:
+        self.print_event(
+            "retrying",
+            format_failed_attempt(query, failed),
+            session_id,
+            query_id=query.id,
+            attempt=failed.number,
+            next_at=round(failed.next_at, 3),
+        )
 
     def completed(self, session_id: str, value: Any, metrics: Metrics) -> None:
         self.print_event("completed", "", session_id)

@@ -1,7 +1,7 @@
 """Observers: callbacks for the events of a session.
 
 Subclass `Observer` and override the methods you need. `metrics.Metrics` counts the same
-events, except `progressed` and `printed`.
+events, except `attempt_failed`, `progressed` and `printed`.
 
 Rules
   1. An observer is called after the commit, except for `printed`. It cannot change or undo it.
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from everhold.core.codec import JSON
 from everhold.core.metrics import Metrics
 from everhold.core.progress import Progress
-from everhold.core.query import Query, QueryAnswer
+from everhold.core.query import FailedAttempt, Query, QueryAnswer
 from everhold.core.usage import TokenCost
 
 log = logging.getLogger("everhold")
@@ -44,6 +44,9 @@ class Observer:
         self, session_id: str, query: Query, answer: QueryAnswer, remaining: int
     ) -> None:
         """One query was answered and `remaining` others are still open."""
+
+    def attempt_failed(self, session_id: str, query: Query, failed: FailedAttempt) -> None:
+        """An attempt at a query failed, and another one follows: see `everhold.Retry`."""
 
     def resumed(self, session_id: str) -> None:
         """The program resumes."""
@@ -91,6 +94,9 @@ class Observers(Observer):
         self._notify(
             lambda observer: observer.partly_answered(session_id, query, answer, remaining)
         )
+
+    def attempt_failed(self, session_id: str, query: Query, failed: FailedAttempt) -> None:
+        self._notify(lambda observer: observer.attempt_failed(session_id, query, failed))
 
     def resumed(self, session_id: str) -> None:
         self._notify(lambda observer: observer.resumed(session_id))

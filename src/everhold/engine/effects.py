@@ -512,6 +512,8 @@ class EffectDispatcher:
                 "q-%d of session %s: attempt %d of %d failed, the next one starts in %.3g s: %s",
                 *(query.q, session_id, known.number, known.of, wait, known.error),
             )
+            if self._sessions.observed:
+                self._sessions.observers.attempt_failed(live.id, query, known)
             # not before it is stored: a mark without a task would be resolved as lost work
             self._begun.discard((session_id, query.q))
             self._job_ended(session_id, query.q)

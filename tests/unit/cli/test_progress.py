@@ -180,3 +180,35 @@ def test_run_of_a_session_that_waits_shows_how_far_it_was_before(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     said = reading("run", "-c", "k", "--wait", "0")
     assert "136/200 documents of Tuesday" in said.err
+
+
+TRIES = """
+import everhold
+
+tried = []
+
+def act():
+    tried.append(1)
+    if len(tried) == 1:
+        raise ConnectionError("no route")
+    return "done"
+
+@everhold.program
+async def tries(ctx: everhold.Context) -> str:
+    ctx.progress(1, 2, "half")
+    return await ctx.call(act, retry=everhold.Retry(2, 0))
+"""
+
+
+def test_run_says_at_a_terminal_that_an_attempt_failed_and_when_the_next_one_starts(
+    reading: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would be silent until the last attempt. Without a terminal it is."""
+    Path("quiet.py").write_text(TRIES)
+    assert "failed" not in reading("run", "quiet.py:tries").err
+    Path("tries.py").write_text(TRIES)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    said = reading("run", "tries.py:tries")
+    words = "attempt 1 of 2 of call tries:act failed: ConnectionError: no route (tries.py, line 9"
+    assert words in said.err and "; the next one starts at 2" in said.err
+    assert "done" in said.out

@@ -14,6 +14,7 @@ import pytest
 import everhold
 from everhold.cli.context import SHORT_ID_LENGTH
 from everhold.cli.worker import WorkerOutput, parse_limits
+from everhold.core.query import FailedAttempt, Kind, Query
 from everhold.core.session import OUTSIDE, WORKERS
 from everhold.errors import BadSetting
 from everhold.movers import Limits
@@ -42,6 +43,46 @@ def test_once_tells_when_the_next_is_due(cli: Cli) -> None:
     last = json.loads(cli("worker", "--once", "--json").out.splitlines()[-1])
     assert last["left"] == 0
     assert last["next_due"] > 0
+
+
+TRIES = """
+import everhold
+
+def act():
+    raise ConnectionError("no route")
+
+@everhold.program
+async def tries(ctx: everhold.Context) -> str:
+    return await ctx.call(act, retry=everhold.Retry(3, 3600, max_backoff=3600))
+"""
+
+
+def test_a_session_that_waits_for_its_next_attempt_is_not_left_but_known(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """The attempt is due when its session is."""
+    (tmp_path / "tries.py").write_text(TRIES)
+    while "attempt 2 of 3" not in cli("run", "tries.py:tries", "--key", "k", "--wait", "0.1").err:
+        pass
+    last = json.loads(cli("worker", "--once", "--json").out.splitlines()[-1])
+    due = cli("sessions", "--json").json["sessions"][0]["due_at"]
+    assert (last["left"], int(last["next_due"] * 1000)) == (0, due)
+
+
+def test_a_failed_attempt_is_an_event(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the moment of the next one."""
+    failed = FailedAttempt(1, 3, "ConnectionError: no route\x1b[2J", 1000.0, 2000.0004)
+    query = Query(7, "0:7", kind=Kind.CALL, name="shop:pay")
+    for as_json in (True, False):
+        WorkerOutput(as_json).attempt_failed("s-1", query, failed)
+    line, text = capsys.readouterr().out.splitlines()
+    told = json.loads(line)
+    assert (told["event"], told["query_id"], told["attempt"]) == ("retrying", "q-7", 1)
+    assert told["next_at"] == 2000.0
+    assert text.startswith(
+        "retrying  s-1 attempt 1 of 3 of call shop:pay failed: ConnectionError: no route"
+    )
+    assert "; the next one starts at 1970-01-01 " in text and "\x1b" not in text
 
 
 HANGS = """

@@ -7,7 +7,7 @@ import pytest
 from everhold.core.metrics import Metrics
 from everhold.core.observer import Observer, Observers
 from everhold.core.progress import Progress
-from everhold.core.query import Query, QueryAnswer
+from everhold.core.query import FailedAttempt, Query, QueryAnswer
 from everhold.core.usage import TokenCost, TokenSource
 from tests.failures import collect_failures
 
@@ -21,6 +21,7 @@ EVENTS = {
     "paused": ("s-1", (Q,)),
     "answered": ("s-1", Q, A, COST),
     "partly_answered": ("s-1", Q, A, 2),
+    "attempt_failed": ("s-1", Q, FailedAttempt(1, 3, "busy", 1.0, 2.0)),
     "resumed": ("s-1",),
     "progressed": ("s-1", Progress(1, 2, "half")),
     "printed": ("s-1", "c-1", "a line\n"),
@@ -43,7 +44,7 @@ class Broken(Observer):
         return super().__getattribute__(name)
 
 
-def test_the_seam_is_these_nine_events():
+def test_the_seam_is_these_ten_events():
     """Nothing is observed but what this page tests."""
     assert list(EVENTS) == HOOKS
 
