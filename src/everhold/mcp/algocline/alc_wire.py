@@ -12,7 +12,6 @@ Rules
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Annotated, Any, Final
 
@@ -210,7 +209,7 @@ def rename_query_ids(snapshot: dict[str, Any], names: QueryNames, pauses: int) -
 
 def dump_pretty(value: JSON) -> str:
     """JSON with two spaces and sorted keys."""
-    return json.dumps(msgspec.to_builtins(value), indent=2, sort_keys=True, ensure_ascii=False)
+    return msgspec.json.format(dump_wire_json(value), indent=2)
 
 
 def dump_compact(value: JSON) -> str:

@@ -445,8 +445,13 @@ class AlcToolHandlers:
         """Wait until the session ends or has questions. Write its log if it has ended."""
         standing = await self._call.settle(status, "", seen=seen, wait=_WAIT)
         status = standing.status
-        record, known = await load_open_names(self._runtime.store, status.session_id)
-        warning = transcripts.write_transcript(record) if isinstance(status, Finished) else ""
+        store, warning = self._runtime.store, ""
+        if isinstance(status, Finished):
+            record = await store.load(status.session_id)
+            known = read_query_names(record)
+            warning = transcripts.write_transcript(record)
+        else:
+            record, known = await load_open_names(store, status.session_id)
         shown = alc_wire.render_alc_status(status, known, option=self._holder.option)
         if isinstance(status, Finished) and record.birth.program == EVAL_TEXT_REF:
             shown = add_eval_id(status, shown)

@@ -33,6 +33,7 @@ from everhold.packages.lua.atomic_file import (
     parse_json_file,
     read_text_file,
     write_atomically,
+    write_together,
 )
 from everhold.packages.lua.paths import is_log_enabled, log_dir
 from everhold.ports.store import SessionFilter, SessionRecord, Store
@@ -108,9 +109,8 @@ def _write_files(into: Path, record: SessionRecord) -> None:
         "transcript": transcript,
     }
     # the host waits for this: two syncs take longer than the rest of its call
-    meta = dump_wire_json(_meta(doc))
-    write_atomically(into / f"{session_id}.meta.json", meta, sync=False)
-    write_atomically(into / f"{session_id}.json", dump_pretty(doc), sync=False)
+    meta, log = into / f"{session_id}.meta.json", into / f"{session_id}.json"
+    write_together({meta: dump_wire_json(_meta(doc)), log: dump_pretty(doc)}, sync=False)
 
 
 def _find_size(log: Path) -> int | None:

@@ -18,6 +18,7 @@ from uuid import uuid4
 from everhold.errors import BadPackageFile, StoreBusy
 from everhold.portability import CLOSE_ON_EXEC, lock_file
 
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSE_ON_EXEC
 #: Seconds to wait for a lock before `StoreBusy` is raised.
 PATIENCE: Final = 30.0
 _PAUSE: Final = 0.02
@@ -60,42 +61,55 @@ def write_together(files: Mapping[Path, str], *, mode: int = 0o600, sync: bool =
 
     All are written beside the old ones before the first is replaced, so a full disk changes none.
     """
-    fresh: dict[Path, Path] = {}
-    path = Path()
+    fresh: dict[str, str] = {}
+    path = ""
     try:
         for given, text in files.items():
-            path = given.resolve()  # write through a symlink instead of replacing it
-            fresh[path] = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")
-            _write_new(fresh[path], text, _find_mode(path, mode), sync)
-        for path, written in fresh.items():
-            written.replace(path)
+            path, kept = _find_target(str(given), mode)
+            folder, name = os.path.split(path)
+            written = os.path.join(folder, f".{name}.{uuid4().hex[:8]}.tmp")
+            _write_new(written, text.encode(), kept, sync, fresh, path)
+        while fresh:
+            path = next(iter(fresh))
+            os.replace(fresh[path], path)
+            del fresh[path]
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise _unwritable(Path(path), error) from None
     finally:
         for written in fresh.values():
             with suppress(OSError):
-                written.unlink()
+                os.unlink(written)
 
 
-def _find_mode(path: Path, mode: int) -> int:
-    """The mode of an existing file, else `mode`."""
+def _find_target(path: str, mode: int) -> tuple[str, int]:
+    """The file to replace, which a symlink names, and its mode, else `mode`."""
     try:
-        found = path.stat().st_mode
+        found = os.lstat(path).st_mode
+        if stat.S_ISLNK(found):
+            path = os.path.realpath(path)
+            found = os.stat(path).st_mode
     except OSError:
-        return mode  # the file does not exist yet, or its folder is not a folder
+        return path, mode  # the file does not exist yet, or its folder is not a folder
     if not stat.S_ISREG(found):  # a rename would replace a device or a pipe, such as /dev/null
-        raise BadPackageFile(str(path), "it is not a regular file", "Give another file.")
-    return found & 0o777
+        raise BadPackageFile(path, "it is not a regular file", "Give another file.")
+    return path, found & 0o777
 
 
-def _write_new(path: Path, text: str, mode: int, sync: bool) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with open(file, "w", encoding="utf-8") as target:
-        target.write(text)
-        target.flush()
+def _write_new(
+    path: str, text: bytes, mode: int, sync: bool, fresh: dict[str, str], target: str
+) -> None:
+    """Write a new file, which is in `fresh` as soon as it exists."""
+    try:
+        file = os.open(path, _NEW, mode)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        file = os.open(path, _NEW, mode)
+    fresh[target] = path
+    with open(file, "wb") as out:
+        out.write(text)
         if sync:
-            os.fsync(target.fileno())
+            out.flush()
+            os.fsync(file)
 
 
 def _unwritable(path: Path, error: OSError) -> BadPackageFile:

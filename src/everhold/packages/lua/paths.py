@@ -27,7 +27,7 @@ import msgspec
 from everhold.errors import BadPackage, BadSetting
 from everhold.packages import settings
 
-DEFAULT_HOME: Final = Path("~/.algocline")
+DEFAULT_HOME: Final = "~/.algocline"
 DEFAULT_PREVIEW_CHARS: Final = 200
 PROJECT_FILE: Final = "alc.toml"
 
@@ -96,8 +96,8 @@ def get_alc_home(env: Env | None = None) -> AlcHome:
     named = _of(env).get("ALC_HOME")
     if named:
         return AlcHome(Path(named).expanduser().absolute())
-    usual = DEFAULT_HOME.expanduser()
-    return AlcHome(usual if usual.is_dir() else settings.get_data_folder())
+    usual = os.path.expanduser(DEFAULT_HOME)
+    return AlcHome(Path(usual) if os.path.isdir(usual) else settings.get_data_folder())
 
 
 def read_packages_path(env: Env | None = None) -> tuple[Path, ...]:
@@ -191,6 +191,8 @@ def _log_dirs(env: Env) -> Iterator[tuple[Path, str]]:
 
 
 def _is_writable(folder: Path) -> bool:
+    if os.path.isdir(folder):
+        return os.access(folder, os.W_OK | os.X_OK)
     nearest = next((place for place in (folder, *folder.parents) if place.exists()), None)
     return nearest is not None and nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
@@ -217,10 +219,13 @@ def find_project_root(
         if not folder.is_dir():
             raise BadSetting("ALC_PROJECT_ROOT", f"folder {folder} does not exist")
         return folder.resolve()
-    begin = (start or Path.cwd()).resolve()
-    return next(
-        (folder for folder in (begin, *begin.parents) if (folder / PROJECT_FILE).is_file()), None
-    )
+    place = os.path.realpath(start) if start else os.getcwd()
+    while not os.path.isfile(os.path.join(place, PROJECT_FILE)):
+        above = os.path.dirname(place)
+        if above == place:
+            return None
+        place = above
+    return Path(place)
 
 
 def _of(env: Env | None) -> Env:

@@ -111,9 +111,13 @@ class SearchRoot(msgspec.Struct, frozen=True):
 
     def settled(self) -> SearchRoot:
         """The same root with an absolute folder; a link that is the package stays unresolved."""
-        folder = self.folder.expanduser()
-        real = folder.parent.resolve() / folder.name if self.name else folder.resolve()
-        return SearchRoot(real, self.name, self.strict)
+        folder = os.path.expanduser(self.folder)
+        if self.name:
+            above, own = os.path.split(folder)
+            real = os.path.join(os.path.realpath(above), own)
+        else:
+            real = os.path.realpath(folder)
+        return SearchRoot(Path(real), self.name, self.strict)
 
     def places(self, module: str) -> tuple[ModuleLocation, ...]:
         """The places where a module may be, in the order of the search."""
