@@ -18,7 +18,7 @@ CUSTOMERS = [f"customer-{number}" for number in range(6)]
 
 
 async def work() -> None:
-    """A worker, which has the model. `everhold worker --model NAME examples/support.py` is one."""
+    """A worker, which has the model. So is `everhold worker support:support --model NAME`."""
     async with everhold.open(DATABASE, llm=scripted, recover=False) as runtime:
         worker = runtime.workers.worker(programs=["support:support"])
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
