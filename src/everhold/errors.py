@@ -139,12 +139,11 @@ class NoOpenQuery(UsageError):
         super().__init__(f"session {session_id!r} is {state} and has no open question")
         self.session_id = session_id
         self.state = state
-        ended = state not in ("running", "paused")
-        self.hint = (
-            f"See what was answered: {format_command('show', session_id)}"
-            if ended
-            else f"See what it waits for: {format_command('explain', session_id)}"
-        )
+        explain = format_command("explain", session_id)
+        self.hint = {
+            "failed": f"See how it can be resumed: {explain}",
+            "completed": f"See what was answered: {format_command('show', session_id)}",
+        }.get(state, f"See what it waits for: {explain}")
 
 
 class ManyOpenQueries(UsageError):
