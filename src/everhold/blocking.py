@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping
 from os import PathLike
@@ -27,20 +26,23 @@ from everhold.cards import Cards
 from everhold.core.budget import Budget
 from everhold.core.observer import Observer
 from everhold.core.retry import Retry
-from everhold.core.session import format_session_name
 from everhold.core.unknown_names import checks_keywords
 from everhold.engine.arguments import UNSET
-from everhold.errors import EverholdError, Waiting
+from everhold.errors import EverholdError
 from everhold.evals.evals import Evals
-from everhold.exception_info import format_exception
 from everhold.models import AnswererSpec
 from everhold.movers import Workers
 from everhold.notify import Notifications, Notifier
 from everhold.packages.find import refuse_while_loading
 from everhold.ports.program import Call, Clock
-from everhold.runtime import IDLE_SECONDS, Runtime
+from everhold.ports.script_end import (
+    is_interrupted,
+    let_interrupts_kill,
+    show_errors_plainly,
+    tell_interrupted,
+)
+from everhold.runtime import CLOSE_SECONDS, IDLE_SECONDS, NOT_STARTED, Runtime
 from everhold.schedules import Schedules, Triggers
-from everhold.shell_command import format_command
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -64,8 +66,10 @@ class _Thread:
             future.cancel()
             raise
 
-    def stop(self) -> None:
-        self.wait(self._loop.shutdown_default_executor())
+    def stop(self, *, waits: bool = True) -> None:
+        """Stop the loop. With `waits`, calls in threads end before."""
+        if waits:
+            self.wait(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -238,20 +242,31 @@ class BlockingRuntime(Bridge, of=Runtime):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if is_interrupted(error):
+            with let_interrupts_kill():
+                self.wait_for(self._target._tell_interrupted(error, CLOSE_SECONDS))
+                self._close(CLOSE_SECONDS, waits=False)
+            return
+        if isinstance(error, EverholdError):
+            show_errors_plainly()
         self.close()
 
     @functools.wraps(Runtime.close)
-    def close(self, grace: float = 5.0) -> None:
+    def close(self, grace: float = CLOSE_SECONDS) -> None:
         """Close the runtime and its event loop. Running calls may finish within `grace` seconds."""
+        self._close(grace)
+
+    def _close(self, grace: float, *, waits: bool = True) -> None:
+        """Close. With `waits`, also wait for calls in threads, which nothing can stop."""
         if self._thread is not None:
             try:
                 self.wait_for(self._target.close(grace))
             finally:
-                self._stop()
+                self._stop(waits=waits)
 
-    def _stop(self) -> None:
+    def _stop(self, *, waits: bool = True) -> None:
         if self._thread is not None:
-            self._thread.stop()
+            self._thread.stop(waits=waits)
             self._thread = None
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
@@ -323,73 +338,24 @@ def run(
     session with this `key` was deleted, raises `KeyDeleted`; with `again`, starts a new one.
     """
     refuse_while_loading()
+    opened = False
     try:
         with open_blocking(database, llm=llm, durability=durability) as runtime:
-            try:
-                return runtime.run(
-                    call,
-                    key=key,
-                    title=title,
-                    labels=labels,
-                    metadata=metadata,
-                    budget=budget,
-                    wait=wait,
-                    again=again,
-                )
-            except KeyboardInterrupt as interrupt:
-                interrupt.add_note(_describe_interrupted(runtime, key))
-                if _show_plainly():  # now: closing waits for calls that still run
-                    sys.stderr.write(f"\n{interrupt.__notes__[-1]}\n")
-                raise
-    except EverholdError:
-        _show_plainly()
+            opened = True
+            return runtime.run(
+                call,
+                key=key,
+                title=title,
+                labels=labels,
+                metadata=metadata,
+                budget=budget,
+                wait=wait,
+                again=again,
+            )
+    except EverholdError as error:
+        show_errors_plainly(brief=error)
         raise
-
-
-def _describe_interrupted(runtime: BlockingRuntime, key: str | None) -> str:
-    """What Ctrl-C leaves of a session, and the command that resumes it."""
-    asynchronous = runtime._target
-    try:
-        if asynchronous.newest is None:
-            return "interrupted before the session was started"
-        runtime.find(asynchronous.newest)
-    except EverholdError:
-        return "interrupted before the session was started"
-    if asynchronous.database.startswith("memory:"):
-        return "interrupted; the session is not kept: its database was in memory"
-    name = format_session_name(asynchronous.newest, key)
-    command = format_command("run", "-c", name) + asynchronous.database_option
-    again = "" if key is None else "run this again, or: "
-    return f"interrupted; the session is kept. To resume it: {again}{command}"
-
-
-def _show_plainly() -> bool:
-    """Make an uncaught everhold error end a script with its message and the frames of the user's
-    code. Returns whether it does.
-    """
-    if sys.excepthook is sys.__excepthook__ and not hasattr(sys, "ps1"):
-        sys.excepthook = _excepthook
-    return sys.excepthook is _excepthook
-
-
-def _excepthook(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    if isinstance(error, KeyboardInterrupt) and hasattr(error, "__notes__"):
-        return  # `run` has said it
-    if isinstance(error, Waiting):
-        count = f"{len(error.queries)} question{'' if len(error.queries) == 1 else 's'} open"
-        shown = "; ".join((query.prompt or query.name) for query in error.queries[:3])
-        lines = [f"waiting · {error.name} · {count}" + (f": {shown}" if shown else "")]
-    elif isinstance(error, EverholdError):
-        traceback = getattr(error, "traceback", "")
-        if error.exception is not None and not traceback:
-            traceback = format_exception(error.exception)
-        shown = [traceback] if traceback else []
-        lines = [*shown, f"error: {error} [{error.code}]"]
-    else:
-        sys.__excepthook__(kind, error, trace)
-        return
-    if getattr(error, "hint", ""):
-        lines.append(f"hint: {error.hint}")
-    sys.stderr.write("\n".join(lines) + "\n")
+    except KeyboardInterrupt as error:
+        if not opened:
+            tell_interrupted(NOT_STARTED, error)
+        raise

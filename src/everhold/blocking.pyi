@@ -637,7 +637,7 @@ class BlockingRuntime:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
-    def close(self, grace: float = 5.0) -> None:
+    def close(self, grace: float = ...) -> None:
         """Close the runtime and its event loop. Running calls may finish within `grace` seconds."""
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop of this runtime, and wait for its result."""

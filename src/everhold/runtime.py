@@ -118,6 +118,13 @@ from everhold.ports.answerer import WAIT, check_on_unavailable
 from everhold.ports.attachment import Attachment
 from everhold.ports.program import Call, Clock, read_program_variables, refuse_local_program
 from everhold.ports.program_identity import list_filter_programs
+from everhold.ports.script_end import (
+    abandon_threads,
+    is_interrupted,
+    let_interrupts_kill,
+    show_errors_plainly,
+    tell_interrupted,
+)
 from everhold.ports.store import FROM_OPEN, InboxPlace, SessionFilter, Store
 from everhold.ports.tool_services import (
     release_resources,
@@ -125,13 +132,16 @@ from everhold.ports.tool_services import (
 )
 from everhold.programs.python.event_loop import refuse_runtime
 from everhold.schedules import Schedules, SessionActionRunner, Triggers
-from everhold.shell_command import add_database_option, format_database_option
+from everhold.shell_command import add_database_option, format_command, format_database_option
 from everhold.stores.registry import create_store as store_at
 
 R = TypeVar("R")
 
 #: Seconds after which an idle session leaves memory.
 IDLE_SECONDS: Final = 3 * 3600.0
+#: Seconds that running calls may take while a runtime closes.
+CLOSE_SECONDS: Final = 5.0
+NOT_STARTED: Final = "interrupted before the session was started"
 _LIVE: Final = (SessionState.RUNNING, SessionState.PAUSED)
 
 
@@ -162,7 +172,9 @@ T = TypeVar("T")
 def _names_session(
     verb: Callable[Concatenate[Runtime, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Runtime, P], Coroutine[Any, Any, T]]:
-    """The errors of a verb name the session as its caller did: see `Runtime._tell`."""
+    """The errors of a verb name the session as its caller did: see `Runtime._tell`. A session whose
+    verb is cancelled is remembered.
+    """
 
     @functools.wraps(verb)
     async def named(self: Runtime, /, *args: P.args, **options: P.kwargs) -> T:
@@ -170,6 +182,9 @@ def _names_session(
             return await verb(self, *args, **options)
         except EverholdError as error:
             await self._tell(error, args[0] if args else options.get("session"))
+            raise
+        except asyncio.CancelledError:  # perhaps Ctrl-C
+            self._left = args[0] if args else options.get("session")
             raise
 
     return named
@@ -293,7 +308,9 @@ class Runtime:
             self._take_up_chores(frozenset())
         self._opened = False
         self._closing = ShieldedCalls()
-        self.newest: SessionId | None = None  # the session of the newest call of `start` or `run`
+        self.newest: SessionId | None = None  # that a verb or command named last
+        self._keyed: SessionId | None = None  # one that the same call resumes
+        self._left: Any = None  # one whose verb was cancelled
 
     def _on_unavailable(self, found: Settings | None, given: str | None) -> str:
         """What to do with questions that no model here can answer: the argument, else the
@@ -390,9 +407,56 @@ class Runtime:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if is_interrupted(error):
+            with let_interrupts_kill():
+                abandon_threads()
+                await self._tell_interrupted(error, CLOSE_SECONDS)
+                await self.close()
+            return
+        if isinstance(error, EverholdError):
+            show_errors_plainly()
         await self.close()
 
-    async def close(self, grace: float = 5.0) -> None:
+    async def _tell_interrupted(self, error: BaseException | None, grace: float) -> None:
+        """Tell people at the terminal of a script what Ctrl-C leaves, and how to resume it."""
+        if told := await self._describe_interrupted():
+            if self.engine.effects.tasks:
+                told += (
+                    f"\nRunning calls have {grace:g} s to end; Ctrl-C again leaves them at once."
+                )
+            tell_interrupted(told, error)
+
+    async def _describe_interrupted(self) -> str:
+        """The sessions that a runtime leaves unfinished; empty if there are none."""
+        left = {live.id: live.birth for live in self.engine.sessions.all() if not live.head.ended}
+        if self._left is not None:
+            with suppress(EverholdError):
+                self.newest = await resolve_session_id(self.store, self._left)
+        if self.newest is not None and self.newest not in left:
+            try:
+                record = await self.store.load(self.newest, since=FROM_OPEN)
+            except EverholdError:
+                return NOT_STARTED
+            if not record.head.ended:
+                left[self.newest] = record.birth
+        if not left:
+            return ""
+        if self.database.startswith("memory:"):
+            return "interrupted; the session is not kept: its database was in memory"
+        birth = left[self.newest if self.newest in left else next(iter(left))]
+        name = format_session_name(birth.id, birth.key)
+        command = format_command("run", "-c", name) + self.database_option
+        again = "run this again, or: " if birth.id == self._keyed else ""
+        told = f"interrupted; the session is kept. To resume it: {again}{command}"
+        if others := len(left) - 1:
+            count = f"{others} other session{'' if others == 1 else 's'}"
+            listing = format_command("sessions") + self.database_option
+            told += (
+                f"\n{count} of this process {'is' if others == 1 else 'are'} kept, too: {listing}"
+            )
+        return told
+
+    async def close(self, grace: float = CLOSE_SECONDS) -> None:
         """Close the runtime. Running calls may finish within `grace` seconds; then all is released.
 
         Closing completes even if its caller is cancelled. A second call waits for the first.
@@ -505,6 +569,7 @@ class Runtime:
         resolved = self._resolve_call(call, args, version, unchecked)
         birth = self._birth(resolved, key, title, labels, metadata, budget)
         self.newest = birth.id
+        self._keyed = None if key is None else birth.id
         if isinstance(resolved.program, Agent):
             require_input_fits(resolved.args.get("task"), self.engine.max_input)
             check_agent_models(resolved.program, self.engine.policy.check_model)
@@ -517,7 +582,7 @@ class Runtime:
         if key is not None:
             found = await self.engine.again(key, birth, renew=again)
             if found is not None:
-                self.newest = found
+                self.newest = self._keyed = found
                 if birth.budget is not None:
                     await self.engine.raise_budget(found, birth.budget)
                 return await self.move(found, wait=wait)
@@ -680,7 +745,7 @@ class Runtime:
         `residency="path"` keeps only the nodes on the path to the leaf in memory; others are read
         on demand.
         """
-        return await self._conversations.open(
+        found = await self._conversations.open(
             agent,
             id,
             residency,
@@ -692,6 +757,8 @@ class Runtime:
             budget=budget,
             again=again,
         )
+        self.newest, self._keyed = SessionId(found.id), None
+        return found
 
     @_names_session
     async def conversation(
@@ -738,7 +805,7 @@ class Runtime:
         workers = {worker.id: worker for worker in await self.store.workers()}
         living = (await self.engine.presence.census()).living
         waits = await self.store.intake(session_id, lambda intake: intake)
-        return await explain_session(
+        found = await explain_session(
             record,
             self._host,
             workers,
@@ -748,6 +815,8 @@ class Runtime:
             talks=self._conversations.is_agent(record),
             idle=self.engine.effects.idle(record),
         )
+        moves = [add_database_option(one, self.database_option) for one in found.moves]
+        return msgspec.structs.replace(found, moves=moves)
 
     @_names_session
     async def steps(self, session: SessionRef) -> list[Step]:
@@ -984,6 +1053,7 @@ class Runtime:
         if birth.key is not None and not again:
             await self.engine.refuse_deleted(birth.key)
         given = None if answer is UNSET else GivenAnswer(query_id, answer)
+        self.newest = birth.id
         status = await self.engine.fork(session_id, birth, at, given, change)
         return await self._after(birth.id, status, wait)
 

@@ -20,7 +20,7 @@ from everhold.cli.options import (
     wait_option,
 )
 from everhold.cli.output import print_footer, print_json, print_table
-from everhold.cli.terminal import drive_until_blocked, report_on_interrupt
+from everhold.cli.terminal import drive_until_blocked
 
 if TYPE_CHECKING:
     from everhold.core.budget import Budget
@@ -60,10 +60,9 @@ def budget_(
         return 0
     with open_moving_runtime(database, answerer, shows=not as_json) as opened:
         session_id = opened.session(session)
-        with report_on_interrupt(opened, lambda: opened.name(session_id)):
-            status = opened.runtime.set_budget(
-                session_id, limits.change, by=describe_user(name), wait=wait
-            )
+        status = opened.runtime.set_budget(
+            session_id, limits.change, by=describe_user(name), wait=wait
+        )
         return drive_until_blocked(opened, status, wait=wait, as_json=as_json)
 
 

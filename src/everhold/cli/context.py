@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from everhold.cli.candidates import suggest_reference
+from everhold.cli.candidates import list_programs_here, suggest_reference
 from everhold.cli.output import get_stdout
 from everhold.errors import (
     BadSetting,
@@ -107,10 +107,16 @@ class CommandRuntime:
     """An open runtime, for one command."""
 
     def __init__(
-        self, runtime: BlockingRuntime, typed: str | None, bar: SessionBar | None = None
+        self,
+        runtime: BlockingRuntime,
+        typed: str | None,
+        bar: SessionBar | None = None,
+        *,
+        moves: bool = False,
     ) -> None:
         self.runtime = runtime
         self._typed = typed
+        self._moves = moves
         self.bar = bar  # None: the command shows no progress
 
     @property
@@ -153,6 +159,8 @@ class CommandRuntime:
         from everhold.engine.session_lookup import LAST_SESSION
 
         session_id = self.runtime.find(name)
+        if self._moves:  # Ctrl-C tells how to resume it
+            self.ask(_get_runtime).newest = session_id
         if name != LAST_SESSION:
             _typed_names[session_id] = name
         return session_id
@@ -220,7 +228,7 @@ def open_command_runtime(
         bar = SessionBar()
     observers = [] if bar is None else [bar]
     with open_blocking(database, llm=answers, recover=moves, observers=observers) as runtime:
-        opened = CommandRuntime(runtime, database, bar)
+        opened = CommandRuntime(runtime, database, bar, moves=moves)
         opened.ask(_get_runtime).database_option = opened.database_option
         if bar is None:
             yield opened
@@ -243,11 +251,8 @@ def resolve_program(database: str | None, name: str) -> Program[Any, Any]:
     try:
         return find_named_program(name, load_settings(database))
     except UnknownProgram as error:
-        if ":" not in name:
-            own = (
-                " Name a program of yours by its file: FILE.py:NAME" if name.isidentifier() else ""
-            )
-            error.hint = suggest_reference(name, Path.cwd()) or error.hint + own
+        if ":" not in name and error.exception is None:
+            error.hint = suggest_reference(name, Path.cwd()) or error.hint + list_programs_here()
         raise
 
 

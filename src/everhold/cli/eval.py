@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +53,8 @@ from everhold.cli.terminal import PromptQuit, prompt_for_answer
 from everhold.core.codec import JSON
 from everhold.core.query import MODEL_KINDS
 from everhold.errors import AnswerConflict, AnswerRefused, QueryClosed, UnknownSession, Waiting
+from everhold.ports.script_end import tell_interrupted
+from everhold.shell_command import format_command
 from everhold.wire import ExitCode
 
 if TYPE_CHECKING:
@@ -197,9 +198,8 @@ def run_eval(
             session_id = status.session_id
         try:
             report = _drive(opened, session_id, as_json=as_json)
-        except KeyboardInterrupt:
-            click.echo("", err=True)
-            _print_resume_command(opened, session_id)
+        except KeyboardInterrupt as error:
+            tell_interrupted(_format_resume_command(opened, session_id), error)
             raise
         except Waiting as waiting:
             return _report_waiting(opened, waiting, as_json=as_json)
@@ -282,9 +282,12 @@ def _questions_to_json(queries: Iterable[OpenQuery]) -> list[JSON]:
 
 
 def _print_resume_command(opened: CommandRuntime, session_id: str) -> None:
-    name = shlex.quote(opened.name(session_id))
-    command = f"everhold eval run -c {name}{opened.database_option}"
-    click.secho(f"the eval is kept; to resume it: {command}", dim=True, err=True)
+    click.secho(_format_resume_command(opened, session_id), dim=True, err=True)
+
+
+def _format_resume_command(opened: CommandRuntime, session_id: str) -> str:
+    command = format_command("eval", "run", "-c", opened.name(session_id))
+    return f"the eval is kept; to resume it: {command}{opened.database_option}"
 
 
 @eval_.command("list")

@@ -11,7 +11,6 @@ from everhold.cli.candidates import complete_files, complete_run
 from everhold.cli.context import (
     CommandRuntime,
     describe_user,
-    format_short_name,
     resolve_program,
 )
 from everhold.cli.options import (
@@ -30,7 +29,7 @@ from everhold.cli.options import (
     session_argument,
     wait_option,
 )
-from everhold.cli.terminal import drive_until_blocked, report_on_interrupt
+from everhold.cli.terminal import drive_until_blocked
 from everhold.errors import UnknownProgram, UnknownSession
 
 
@@ -125,28 +124,16 @@ def run_(
                         and (birth.created_at >= since if key is None else birth.key == key)
                     )
                 )
-            with report_on_interrupt(
-                opened, lambda: _find_started_session(opened, found.ref, since)
-            ):
-                status = opened.runtime.start(
-                    call,
-                    key=key,
-                    title=title,
-                    labels=label_values,
-                    budget=limits.budget,
-                    wait=wait,
-                    again=again,
-                )
+            status = opened.runtime.start(
+                call,
+                key=key,
+                title=title,
+                labels=label_values,
+                budget=limits.budget,
+                wait=wait,
+                again=again,
+            )
         return drive_until_blocked(opened, status, wait=wait, as_json=as_json, tried=not resumes)
-
-
-def _find_started_session(opened: CommandRuntime, program: str, since: float) -> str | None:
-    """The name of the newest session of this program that moved since a moment."""
-    for info in opened.runtime.sessions(
-        program=program, newer_than=time.time() - since + 1, limit=1
-    ):
-        return format_short_name(info.session_id, info.key)
-    return None
 
 
 def _find_session_to_resume(opened: CommandRuntime, database: str | None, name: str) -> str:
@@ -191,10 +178,9 @@ def retry_(
     """
     with open_moving_runtime(database, answerer, shows=not as_json) as opened:
         session_id = opened.session(session)
-        with report_on_interrupt(opened, lambda: opened.name(session_id)):
-            status = opened.runtime.retry(
-                session_id, budget=limits.change or None, by=describe_user(name), wait=wait
-            )
+        status = opened.runtime.retry(
+            session_id, budget=limits.change or None, by=describe_user(name), wait=wait
+        )
         return drive_until_blocked(opened, status, wait=wait, as_json=as_json)
 
 

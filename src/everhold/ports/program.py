@@ -59,6 +59,7 @@ from everhold.errors import (
 )
 from everhold.ports.context import Call as Call
 from everhold.ports.context import Context
+from everhold.ports.script_end import show_errors_plainly
 
 #: Exceptions that a signal may raise.
 INTERRUPTS: Final = (KeyboardInterrupt, SystemExit)
@@ -122,6 +123,12 @@ class KeptEffect:
 
     def __call__(self) -> Any:
         return self.effect()
+
+
+class KeptErrors(KeptEffect):
+    """An effect whose error is stored as `keep` returns it, and whose value as it is."""
+
+    __slots__ = ()
 
 
 class Program(Generic[P, R]):
@@ -431,6 +438,8 @@ def program(
 
     def make(given: Any) -> Program[Any, Any]:
         known_as = name or str(getattr(given, "__name__", given))
+        if getattr(given, "__module__", "") == "__main__":
+            show_errors_plainly()
         if isinstance(given, FunctionType):
             _refuse_second_program(given, known_as, version)
         return Program(
