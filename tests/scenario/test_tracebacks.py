@@ -287,3 +287,31 @@ async def test_a_redacted_export_has_no_texts_of_exceptions(tmp_path):
     text = (tmp_path / "out.jsonl").read_text()
     assert "choices" not in text
     assert '"function":"parse"' in text
+
+
+class BrokenWithSecret(Plugin):
+    name = "broken_with_secret"
+
+    def before_model_call(self, moment):
+        error = ValueError(f"no {SECRET}")
+        error.add_note(f"nor {SECRET}")
+        raise error
+
+
+raises_first = Agent(name="raises_first", plugins=[BrokenWithSecret(), Redaction()])
+raises_last = Agent(name="raises_last", plugins=[Redaction(), BrokenWithSecret()])
+
+
+@pytest.mark.parametrize("agent", [raises_first, raises_last], ids=["first", "last"])
+async def test_what_a_plugin_raises_is_redacted_too(agent):
+    """Its message, its notes and its lines, whatever the order of the plugins; decisions of plugins
+    are stored as they are.
+    """
+    async with opened(llm=["unused"]) as runtime:
+        session = await runtime.session(agent, "s")
+        turn = await session.send("hello")
+        assert turn.outcome.exception.message == "no [redacted]"
+        assert turn.outcome.exception.notes == ["nor [redacted]"]
+        assert "ValueError: no [redacted]" in turn.outcome.error
+        stored = msgspec.json.encode(await rows(runtime, session.session_id))
+        assert SECRET.encode() not in stored

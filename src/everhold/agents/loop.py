@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -81,6 +81,7 @@ from everhold.ports.process_environment import (
     merge_environment,
     parse_environment,
 )
+from everhold.ports.program import KeptErrors
 
 #: Commands of a conversation.
 CONVERSATION_COMMANDS: Final = frozenset(
@@ -475,11 +476,8 @@ class AgentLoop:
         wanted = merge_options(before, given.get("options"))
         if "before_config" in self.hooks:
             moment = self.moment(decides=True)
-            _, answer = await self.ctx.put(
-                Kind.CALL,
-                functools.partial(self.plugged.mutate, moment, wanted),
-                name=f"{HOOK_CALL}before_config",
-            )
+            effect = functools.partial(self.plugged.mutate, moment, wanted)
+            answer = await self._call_plugins(effect, f"{HOOK_CALL}before_config")
             await self._adopt(answer)
             wanted = answer["options"]
         parse_prompt_layer(wanted.get("prompt"))
@@ -498,7 +496,7 @@ class AgentLoop:
             run_operation, self.plugged, self.moment(decides=True), plugin, operation, asked
         )
         name = f"operation:{plugin}.{operation}"
-        _, answer = await self.ctx.put(Kind.CALL, effect, name=name, args=asked)
+        answer = await self._call_plugins(effect, name, args=asked)
         await self._adopt(answer)
         return OperationDone(plugin, operation, answer.get("value"))
 
@@ -578,7 +576,7 @@ class AgentLoop:
         while True:
             moment = self.moment(decides=True, **where)
             effect = functools.partial(self.plugged.decide, hook, moment, given, found, dict(said))
-            _, answer = await self.ctx.put(Kind.CALL, effect, name=f"{HOOK_CALL}{hook}")
+            answer = await self._call_plugins(effect, f"{HOOK_CALL}{hook}")
             await self._adopt(answer)
             found = decode_decisions(answer)
             asks = [(plugin, one) for plugin, _, one in found if isinstance(one, Ask)]
@@ -586,6 +584,13 @@ class AgentLoop:
                 return found
             for plugin, ask in asks:
                 said[plugin] = (*said.get(plugin, ()), await self.models.completed(ask))
+
+    async def _call_plugins(self, effect: Callable[[], Any], name: str, **more: Any) -> Any:
+        """What plugins answer. What they raise is stored as `before_store` changes it."""
+        if "before_store" in self.hooks:
+            effect = KeptErrors(effect, functools.partial(apply_before_store, self.plugged.plugins))
+        _, answer = await self.ctx.put(Kind.CALL, effect, name=name, **more)
+        return answer
 
     async def _adopt(self, answer: JSON) -> None:
         """Take over plugin state and values that plugins wrote."""

@@ -88,6 +88,7 @@ from everhold.ports.program import (
     INTERRUPTS,
     Clock,
     KeptEffect,
+    KeptErrors,
     ProgramEffect,
     convert_interrupt,
     is_raised_by_code,
@@ -371,12 +372,11 @@ class EffectDispatcher:
         except _AttemptFailed as error:
             answer, retry_after = error.answer, error.retry_after
         except CANNOT_ANSWER_ERRORS as error:
+            answer = apply_keep_to_error(make_error_answer(query, error), effect)
             if not self._policy.fails(query):
-                return await self._leave_open(session_id, query, error)
-            answer = make_error_answer(query, error)
+                return await self._leave_open(session_id, query, error, answer)
             if answer.error is not None and error.hint:
                 answer.error["hint"] = error.hint
-            answer = apply_keep_to_error(answer, effect)
         # The program resumes outside the handlers, so that no error of ours is the context of its
         # own, and without the call's arguments: on replay nothing holds them.
         del effect
@@ -387,8 +387,12 @@ class EffectDispatcher:
         ):
             await self.deliver(session_id, answer)
 
-    async def _leave_open(self, session_id: str, query: Query, error: EverholdError) -> None:
-        """Leave a query that this process cannot answer to others, and say why."""
+    async def _leave_open(
+        self, session_id: str, query: Query, error: EverholdError, kept: QueryAnswer
+    ) -> None:
+        """Leave a query that this process cannot answer to others, and say why. `kept` has what may
+        be stored of the error.
+        """
         if self._serving.worker is None:  # a worker reports it itself, once
             log.warning(
                 "q-%d of session %s cannot be answered here and stays open: %s",
@@ -397,9 +401,8 @@ class EffectDispatcher:
                 error,
             )
         self._policy.refuse(session_id, query.q)
-        why = Blocked(
-            error.code, str(error), error.hint, self._clock.now(), describe_exception(error)
-        )
+        message = (kept.error or {}).get("message", "")
+        why = Blocked(error.code, message, error.hint, self._clock.now(), kept.exception)
         await self._unmark(session_id, query, functools.partial(self._park, why))
 
     async def _done(
@@ -1012,6 +1015,8 @@ def make_checked_answer(query: Query, said: Any) -> QueryAnswer:
 def apply_keep(answer: QueryAnswer, effect: Callable[[], Any] | None) -> QueryAnswer:
     """The answer as the effect's `keep` rewrites it for the journal."""
     if not isinstance(effect, KeptEffect):
+        return answer
+    if answer.error is None and isinstance(effect, KeptErrors):
         return answer
     return apply_keep_to_answer(answer, effect.keep)
 
