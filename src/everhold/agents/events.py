@@ -198,7 +198,7 @@ class EventTranslator:
                     usage=answer.usage,
                     exception=answer.exception,
                 )
-            case Kind.CALL, value if _is_tool(query) and not _goes_on(answer):
+            case Kind.CALL, value if is_tool_call(query) and not is_unfinished(answer):
                 self.answered.add(query.id)
                 yield self._tool(EventKind.TOOL_FINISHED, query, value, error, answer.exception)
             case Kind.SIGNAL, {"id": str(), "content": _}:
@@ -238,7 +238,7 @@ class EventTranslator:
             self._asked[query.q] = query
             if query.kind is Kind.LLM:
                 yield Event(EventKind.MODEL_ASKED, "", turn=self.turn, query=query.id)
-            elif query.kind is Kind.CALL and _is_tool(query):
+            elif query.kind is Kind.CALL and is_tool_call(query):
                 yield self._tool(EventKind.TOOL_STARTED, query, query.args, "")
             elif query.kind in ASKED_OUTSIDE:
                 words = query.prompt or query.name
@@ -275,12 +275,12 @@ class EventTranslator:
         )
 
 
-def _is_tool(query: Query) -> bool:
+def is_tool_call(query: Query) -> bool:
     """Whether a model made this call; plugins make calls of their own."""
     return "call" in (query.options or {})
 
 
-def _goes_on(answer: QueryAnswer) -> bool:
+def is_unfinished(answer: QueryAnswer) -> bool:
     """Whether a call continues: it needs an approval, finishes later, or is taken over by a
     program.
     """

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -33,10 +31,12 @@ from everhold.cli.output import (
     strip_controls,
 )
 from everhold.core.observer import Observer
-from everhold.core.query import Kind
+from everhold.core.query import HOOK_CALL, Kind
 from everhold.errors import BadSetting
 from everhold.portability import on_stop_signals, restore_stop_signals
 from everhold.ports.program import set_signals_handled
+from everhold.ports.script_end import leave_threads
+from everhold.shell_command import add_database_option
 from everhold.wire import ExitCode, exception_json
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ async def _work(
                 else await _run_until_stopped(worker)
             )
     if output.gave_up:
-        _leave_threads(code)
+        leave_threads(code)
     return code
 
 
@@ -212,15 +212,6 @@ async def _run_once(
     if left or unsent:
         return ExitCode.LEFT
     return ExitCode.CANNOT if cannot else ExitCode.OK
-
-
-def _leave_threads(code: int) -> None:
-    """Ends the process at once. Python would wait for a call that was given up and still runs in
-    a thread.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 @contextmanager
@@ -336,7 +327,9 @@ class WorkerOutput(Observer):
             self.print_event("stopped", f"{', '.join(shown)}; everything is handed over", **work)
         else:
             told = {} if one.exception is None else {"exception": one.exception}
-            self.print_event(one.event, one.text, one.session_id, one.name, **told)
+            option = "" if self.runtime is None else self.runtime.database_option
+            text = add_database_option(one.text, option)
+            self.print_event(one.event, text, one.session_id, one.name, **told)
 
     def count_work(self) -> dict[str, Any]:
         """What was done until now: moves, turns of agents, model calls, tool calls and calls."""
@@ -352,7 +345,15 @@ class WorkerOutput(Observer):
     def answered(
         self, session_id: str, query: Query, answer: QueryAnswer, usage: TokenCost | None
     ) -> None:
-        self._answers[query.kind] += 1
+        from everhold.agents.events import is_tool_call, is_unfinished
+
+        kind = query.kind
+        if kind is Kind.CALL:
+            if query.name.startswith(HOOK_CALL) or is_unfinished(answer):
+                return
+            if is_tool_call(query):
+                kind = Kind.TOOL
+        self._answers[kind] += 1
 
     def attempt_failed(self, session_id: str, query: Query, failed: FailedAttempt) -> None:
         self.print_event(

@@ -52,6 +52,7 @@ from everhold.packages.settings import Settings, parse_duration
 from everhold.ports.mover import Move
 from everhold.ports.program_identity import find_same_program
 from everhold.ports.store import FROM_OPEN, ITEM, LOOK_EVERY, PARKED, SessionRecord, WorkerRecord
+from everhold.shell_command import format_command
 
 log = logging.getLogger("everhold")
 
@@ -549,8 +550,13 @@ class Worker:
         name = birth.program.rpartition(":")[2]
         alike = sorted(ref for ref in self._programs if ref.rpartition(":")[2] == name)
         if alike:
-            why = f"its program is {birth.program}, and this worker serves {', '.join(alike)}"
-            self._cannot_move(birth.id, f"{why}. Did you mean another file or folder?", birth)
+            why = f"its program is {birth.program}, and this worker serves {', '.join(alike)}."
+            place = birth.program.rpartition(":")[0]
+            if place.endswith((".py", ".lua")) and not os.path.exists(place):
+                why += f" There is no file {place} here."
+            else:
+                why += f" Did you mean: {format_command('worker', birth.program)}"
+            self._cannot_move(birth.id, why, birth)
         elif birth.program not in self._not_served:
             self._not_served.add(birth.program)
             self._say("skips", f"sessions of {birth.program}: not a program of this worker")

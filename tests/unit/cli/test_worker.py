@@ -288,3 +288,66 @@ everhold.__main__.main()
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
     assert said.stdout.splitlines()[::2] == ["True", "50000"], said.stderr
+
+
+DESK = """
+import everhold
+from everhold.agents import Allow, Confirm
+from everhold.hooks import Plugin
+
+@everhold.tool
+def look(what: str) -> str:
+    "Look something up."
+    return what
+
+@everhold.tool
+def pay(to: str) -> str:
+    "Pay."
+    return to
+
+def ask_before_paying(wanted):
+    return Confirm("Pay?") if wanted.tool == "pay" else Allow()
+
+class Watch(Plugin):
+    name = "watch"
+
+    def before_tool_call(self, moment, call):
+        return None
+
+desk = everhold.Agent(
+    instructions="Help.", tools=[look, pay], plugins=[Watch()], policy=ask_before_paying
+)
+"""
+
+
+def test_the_work_of_agents_is_counted_as_people_call_it(cli: Cli, tmp_path: Path) -> None:
+    """Turns, model calls and tools; not the hooks of plugins, nor a call that an approval stops."""
+    (tmp_path / "desk.py").write_text(DESK)
+    calls = [{"name": "look", "input": {"what": "a"}}, {"name": "pay", "input": {"to": "b"}}]
+    (tmp_path / "said.json").write_text(json.dumps([{"tool_calls": calls}]))
+    (tmp_path / "done.json").write_text(json.dumps(["Done."]))
+    with everhold.open_blocking(recover=False) as runtime:
+        runtime.session(find_program("desk.py:desk"), "ana").enqueue("Go.")
+    said = cli("worker", "--once", "--answers", "said.json").out
+    assert "stopped   1 move, 1 model call, 1 tool call; everything is handed over" in said
+    cli("answer", "ana", "--yes", "--as", "boss")
+    lines = cli("worker", "--once", "--answers", "done.json", "--json").out.splitlines()
+    (stopped,) = [one for one in map(json.loads, lines) if one["event"] == "stopped"]
+    assert (stopped["turns"], stopped["model_calls"], stopped["calls"]) == (1, 1, 0)
+
+
+def test_a_worker_of_another_copy_of_the_file_names_the_one_that_was_meant(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """In a command that works as it stands; not of a file that is not there."""
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "shop.py").write_text((tmp_path / "shop.py").read_text())
+    with everhold.open_blocking("x.db", recover=False) as runtime:
+        runtime.start(f"{tmp_path}/shop.py:refund", args={"order": "8"}, key="k", unchecked=True)
+        runtime.start(f"{tmp_path}/shpo.py:refund", args={"order": "9"}, key="m", unchecked=True)
+    said = cli("worker", "copy/shop.py:refund", "--once", "-d", "x.db")
+    assert said.code == ExitCode.CANNOT
+    told = {line.split()[1]: line for line in said.out.splitlines() if line.startswith("cannot")}
+    command = f"everhold worker {tmp_path}/shop.py:refund -d sqlite:///{tmp_path}/x.db"
+    assert told["k"].endswith(f" Did you mean: {command}")
+    assert told["m"].endswith(f" There is no file {tmp_path}/shpo.py here.")
