@@ -8,23 +8,27 @@ Rules
 
 from __future__ import annotations
 
-import ast
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from click.shell_completion import CompletionItem
 
+from everhold.packages.source_names import (
+    MAX_FILES,
+    MAX_LISTED,
+    list_file_programs,
+    list_python_files,
+    suggest_programs,
+)
+
 if TYPE_CHECKING:
     import click
 
     from everhold.packages.settings import Settings
 
-#: Limits of a search for programs: files in a folder, and bytes of one file.
-MAX_FILES: Final = 200
-MAX_FILE_BYTES: Final = 200_000
 #: Sessions that are offered, and sessions whose labels or programs are read.
 MAX_SESSIONS: Final = 50
 MAX_ROWS: Final = 500
@@ -47,47 +51,24 @@ def suggest_reference(name: str, folder: Path) -> str:
     """A hint for a name that is not a program: it may be a file here, or a program in one."""
     file = name.removesuffix(".py") + ".py"
     if (folder / file).is_file():
-        found = [f"{file}:{program}" for program in list_file_programs(folder / file)]
-        return f"{file} is a file; name a program in it: {', '.join(found[:20]) or f'{file}:NAME'}"
+        return f"{file} is a file. {suggest_programs(folder / file, file)}"
     for lua in (f"{name}.lua", f"./{name}"):
         if (folder / lua).is_file() or (folder / lua / "init.lua").is_file():
             return f"Did you mean {lua}?"
-    for path in sorted(folder.glob("*.py"))[:MAX_FILES]:
+    for path in list_python_files(folder):
         if name in list_file_programs(path):
             return f"Did you mean {path.name}:{name}?"
     return ""
 
 
-def list_file_programs(file: Path, *, agents_only: bool = False) -> list[str]:
-    """The names of the programs and agents that a Python file defines; the file is not run."""
-    try:
-        text = file.read_bytes()
-        tree = ast.parse(text) if len(text) <= MAX_FILE_BYTES else None
-    except (OSError, SyntaxError, ValueError):
-        return []
-    return [] if tree is None else list(_list_tree_programs(tree, agents_only))
-
-
-def _list_tree_programs(tree: ast.Module, agents_only: bool) -> Iterator[str]:
-    for node in tree.body:
-        if isinstance(node, ast.AsyncFunctionDef) and not agents_only:
-            if any(_get_last_name(one) == "program" for one in node.decorator_list):
-                yield node.name
-        elif (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.Call)
-            and _get_last_name(node.value) == "Agent"
-        ):
-            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-
-
-def _get_last_name(node: ast.expr) -> str:
-    """The last name of an expression: `program` in `@everhold.program(version=2)`."""
-    while isinstance(node, ast.Call):
-        node = node.func
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
+def list_programs_here() -> str:
+    """The programs in the files of the current folder, as the end of a hint."""
+    found = [
+        f"{file.name}:{one}"
+        for file in list_python_files(Path.cwd())
+        for one in list_file_programs(file)
+    ]
+    return f" In this folder: {', '.join(found[:MAX_LISTED])}." if found else ""
 
 
 # ---- completion
@@ -182,7 +163,7 @@ def complete_folders(
 def _list_references(context: click.Context, *, agents_only: bool) -> set[str]:
     found: set[str] = set()
     here = Path.cwd()
-    for path in sorted(here.glob("*.py"))[:MAX_FILES]:
+    for path in list_python_files(here):
         names = list_file_programs(path, agents_only=agents_only)
         found |= {f"{path.name}:{name}" for name in names}
     if not agents_only:

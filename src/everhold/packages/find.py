@@ -39,13 +39,14 @@ import msgspec
 from everhold.core.unknown_names import find_close_name
 from everhold.errors import EverholdError, NotAProgram, UnknownProgram, VersionMissing
 from everhold.packages import load, strategies
-from everhold.packages.load import hint_file, refuse_while_loading
+from everhold.packages.load import refuse_while_loading
 from everhold.packages.lua.folder import (
     INIT_FILE,
     PackageFolders,
     find_package,
     list_folder_packages,
 )
+from everhold.packages.source_names import list_file_programs, suggest_file, suggest_programs
 from everhold.ports.program import LOCAL, REGISTRY, Program
 from everhold.ports.program_identity import find_same_program
 from everhold.programs.lua.program import TEXT_REFS, LuaProgram
@@ -94,15 +95,23 @@ def find_program(
     Raises `UnknownProgram`, `NotAProgram` and `VersionMissing`, and `RunsOnImport` if loading the
     module starts a session.
     """
+    given = ref
     ref = make_ref_absolute(ref)
     if version is not None and (ref, version) in REGISTRY:
         return REGISTRY[(ref, version)]
-    if (lua := _lua(ref, folders, root)) is not None:
-        return _chosen(ref, {lua.version: lua}, version)
-    place, colon, name = ref.rpartition(":")
-    if not colon:
-        return _chosen(ref, _by_name(ref, programs, root, folders), version)
-    return _chosen(ref, _registered(ref) or _loaded(ref, place, name, root), version)
+    try:
+        if (lua := _lua(ref, folders, root)) is not None:
+            return _chosen(ref, {lua.version: lua}, version)
+        place, colon, name = ref.rpartition(":")
+        if not colon:
+            return _chosen(ref, _by_name(ref, programs, root, folders), version)
+        return _chosen(ref, _registered(ref) or _loaded(ref, place, name, root), version)
+    except (UnknownProgram, NotAProgram) as error:
+        if given != ref:  # name it as the caller did
+            error.args = (str(error).replace(repr(ref), repr(given), 1),)
+            error.hint = error.hint.replace(ref, given.rstrip("/"))
+            error.name = given
+        raise
 
 
 @contextmanager
@@ -275,12 +284,15 @@ def _by_name(
 def _incomplete(name: str) -> UnknownProgram:
     """The error for a file or module without the name of a program."""
     if is_path_ref(name) and not Path(name).exists():
-        return UnknownProgram(name, f"there is no file {name}", hint_file(Path(name)))
+        return UnknownProgram(name, f"there is no file {name}", suggest_file(Path(name), ""))
     if is_path_ref(name) and Path(name).is_dir():
-        return UnknownProgram(
-            name, f"it is a folder without {INIT_FILE}", f"Give a file in it: {name}/FILE.py:NAME"
-        )
-    return UnknownProgram(name, "it is a module, not a program", f"Add the function: {name}:NAME")
+        hint = suggest_programs(Path(name), name)
+        return UnknownProgram(name, f"it is a folder without {INIT_FILE}", hint)
+    file = Path(name if name.endswith(".py") else f"{name.replace('.', '/')}.py")
+    hint = suggest_programs(file, name) if file.is_file() else ""
+    if file.is_file() and not list_file_programs(file):
+        load.load_file(file.resolve(), name)  # raises if it has a mistake
+    return UnknownProgram(name, "it is a module, not a program", hint)
 
 
 def _built_in(
@@ -314,6 +326,7 @@ def _hidden(name: str, problem: EverholdError) -> EverholdError:
         name, f"a listed module that may have it does not load: {problem.reason}", hint
     )
     error.__cause__ = problem
+    error.exception = problem.exception
     return error
 
 

@@ -32,7 +32,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from everhold.core.unknown_names import find_close_name
 from everhold.errors import (
     DuplicateProgram,
     EverholdError,
@@ -40,6 +39,7 @@ from everhold.errors import (
     RunsOnImport,
     UnknownProgram,
 )
+from everhold.packages.source_names import suggest_file, suggest_module
 from everhold.ports.exception_reader import describe_exception
 from everhold.ports.program import (
     REGISTRY,
@@ -112,19 +112,14 @@ def load_module(name: str, ref: str, root: Path | None = None) -> ModuleType:
         return module
 
 
-def hint_file(path: Path) -> str:
-    """The file of the same folder that was probably meant; empty if there is none."""
-    near = find_close_name(path.name, (one.name for one in path.parent.glob(f"*{path.suffix}")))
-    return "" if near is None else f"Did you mean {near}?"
-
-
 def load_file(path: Path, ref: str) -> ModuleType:
     """Load a file as a module. The running script is not loaded again."""
     main = sys.modules.get("__main__")
     if main is not None and _file(main) == path:
         return main
     if not path.is_file():
-        raise UnknownProgram(ref, f"there is no file {path}", hint_file(path))
+        hint = suggest_file(path, ref.rpartition(":")[2])
+        raise UnknownProgram(ref, f"there is no file {path}", hint)
     with _lock:
         # servers look a program up by name with each call: a file that was loaded is found at once
         before = _by_file.get(path)
@@ -379,7 +374,8 @@ def _describe_failure(ref: str, what: str, error: BaseException) -> EverholdErro
         case RunsOnImport() | NotAProgram() | UnknownProgram() | DuplicateProgram():
             return error
         case ModuleNotFoundError() if error.name and f"{what}.".startswith(f"{error.name}."):
-            hint = (
+            near = suggest_module(error.name, ref.rpartition(":")[2], Path.cwd())
+            hint = near or (
                 "Run it in the module's folder, install the module, or use path/file.py:function."
             )
             return UnknownProgram(ref, f"there is no module {error.name!r}", hint)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from everhold.cli import candidates
 from everhold.cli.candidates import suggest_reference
+from everhold.packages import source_names
 
 TEXT = """
 raise SystemExit("it was run")
@@ -34,7 +34,7 @@ def test_a_file_is_told_with_what_it_holds(tmp_path: Path) -> None:
     assert (
         suggest_reference("jobs", tmp_path)
         == suggest_reference("jobs.py", tmp_path)
-        == f"jobs.py is a file; name a program in it: {names}"
+        == f"jobs.py is a file. Name a program in it: {names}"
     )
 
 
@@ -55,9 +55,16 @@ def test_what_cannot_be_read_in_a_moment_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "jobs.py").write_text(TEXT)
-    monkeypatch.setattr(candidates, "MAX_FILE_BYTES", 10)
+    monkeypatch.setattr(source_names, "MAX_FILE_BYTES", 10)
     assert suggest_reference("plain", tmp_path) == ""
+    assert suggest_reference("jobs", tmp_path).startswith(
+        "jobs.py is a file. It defines no program."
+    )
+
+
+def test_a_file_with_a_mistake_is_told_with_the_command_that_shows_it(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def (")
     assert (
-        suggest_reference("jobs", tmp_path)
-        == "jobs.py is a file; name a program in it: jobs.py:NAME"
+        suggest_reference("broken", tmp_path)
+        == "broken.py is a file. It has a mistake; to see it: everhold run broken.py"
     )

@@ -589,3 +589,57 @@ def test_no_name_is_nobodys(write):
     assert find_program("helper", programs=["helpful.py"]).ref.endswith("helpful.py:helper")
     with pytest.raises(UnknownProgram, match="no program has this name"):
         find_program("", programs=["helpful.py"])
+
+
+@pytest.mark.parametrize("given", ["broken.py:refund", "./broken.py:refund", "shop.py:refnd"])
+def test_an_error_names_a_program_as_its_caller_did(given, write):
+    """The file is named whole in the reason."""
+    write("broken.py", "async def (:\n")
+    write("shop.py", ONE)
+    with pytest.raises(UnknownProgram) as refused:
+        find_program(given)
+    assert str(refused.value).startswith(f"no program {given!r} was found: ")
+    assert refused.value.name == given
+
+
+MEANT = {
+    "shoop.py:refund": "Did you mean shop.py:refund?",
+    "shoop:refund": "Did you mean shop:refund?",
+    "pkg.shoop:refund": "Did you mean pkg.shop:refund?",
+    "shop.py": "Name a program in it: shop.py:refund",
+    "pkg/shop.py": "Name a program in it: pkg/shop.py:refund",
+    "pkg.shop": "Name a program in it: pkg.shop:refund",
+    "pkg/": "Name a program in it: pkg/shop.py:refund",
+    "shoop.py": "Did you mean shop.py?",
+}
+
+
+@pytest.mark.parametrize(("given", "hint"), MEANT.items(), ids=MEANT)
+def test_a_file_or_module_that_was_meant_is_offered_whole(given, hint, write, here):
+    """With the program, so that it can be copied; not one that lacks the program."""
+    write("shop.py", ONE)
+    write("pkg/__init__.py")
+    write("pkg/shop.py", ONE)
+    with pytest.raises(UnknownProgram) as refused:
+        find_program(given)
+    assert refused.value.hint == hint.format(here=here)
+    with pytest.raises(UnknownProgram) as other:
+        find_program("shoop.py:other")
+    assert "Did you mean" not in other.value.hint
+
+
+def test_a_name_that_a_broken_module_may_have_says_what_is_broken(write):
+    """As the module itself does: the exception with its place, and what to fix."""
+    write("broken.py", "x = 1\nasync def (:\n")
+    with pytest.raises(UnknownProgram) as refused:
+        find_program("refund", programs=["broken.py"])
+    assert refused.value.exception.type == "SyntaxError"
+    assert refused.value.exception.frames[-1].line == 2
+    assert refused.value.hint.startswith("Fix ")
+
+
+def test_a_file_with_a_mistake_shows_it_also_without_the_name_of_a_program(write):
+    write("broken.py", "async def (:\n")
+    with pytest.raises(UnknownProgram) as refused:
+        find_program("broken.py")
+    assert refused.value.exception.type == "SyntaxError"
