@@ -37,6 +37,7 @@ from everhold.core.status import (
 )
 from everhold.errors import EverholdError
 from everhold.exception_info import ExceptionInfo
+from everhold.shell_command import add_database_option
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -102,8 +103,8 @@ def dump_wire_json(value: JSON) -> str:
     return _encode(value).decode()
 
 
-def status_json(status: Status) -> dict[str, JSON]:
-    """A status as JSON."""
+def status_json(status: Status, option: str = "") -> dict[str, JSON]:
+    """A status as JSON. `option` is what commands in its hint need to find the database."""
     told: dict[str, JSON]
     match status:
         case Accepted(session_id, remaining):
@@ -117,7 +118,7 @@ def status_json(status: Status) -> dict[str, JSON]:
         case Paused():
             told = _paused(status)
         case _:
-            return _finished(status)
+            return _finished(status, option)
     if status.progress is not None:
         told["progress"] = status.progress.json()
     return told
@@ -166,7 +167,12 @@ def _paused(status: Paused) -> dict[str, JSON]:
     listed = [query for query in status.queries if query.kind in QUESTIONS]
     signals: dict[str, JSON] = {"signals": list(status.signals)} if status.signals else {}
     if not listed:
-        waits = status.waiting_for + describe_signals(status.signals)
+        unknown = [query for query in status.queries if query.kind is Kind.CALL]
+        waits = (
+            *status.waiting_for,
+            *(f"the outcome of {query.name} ({query.id})" for query in unknown),
+            *describe_signals(status.signals),
+        )
         return _waiting(status.session_id, waits, status.until) | signals
     told: dict[str, JSON] = {"status": "needs_response", "session_id": status.session_id}
     if len(listed) == 1:
@@ -222,7 +228,7 @@ def blocked_json(blocked: Blocked) -> dict[str, JSON]:
     return {**told, "at": _ms(blocked.at)} | exception_json(blocked.exception)
 
 
-def _finished(status: Finished) -> dict[str, JSON]:
+def _finished(status: Finished, option: str) -> dict[str, JSON]:
     outcome = status.outcome
     told = {"session_id": status.session_id}
     match outcome:
@@ -232,7 +238,7 @@ def _finished(status: Finished) -> dict[str, JSON]:
             return {
                 "status": "error",
                 "error": error,
-                **_code(kind, format_session_name(status.session_id, status.key)),
+                **_code(kind, format_session_name(status.session_id, status.key), option),
                 **exception_json(exception),
                 "stats": status.metrics,
                 **told,
@@ -241,12 +247,12 @@ def _finished(status: Finished) -> dict[str, JSON]:
             return {"status": "cancelled", "stats": status.metrics, **told}
 
 
-def _code(kind: str, name: str) -> dict[str, JSON]:
+def _code(kind: str, name: str, option: str) -> dict[str, JSON]:
     """Code and hint of a failed session: the code of the everhold error that ended it, or of
     `Failed`.
     """
     code = kind if kind in _CODES else errors.Failed.code
-    return {"code": code, "hint": hint_after_failure(kind, name)}
+    return {"code": code, "hint": add_database_option(hint_after_failure(kind, name), option)}
 
 
 _CODES: Final = frozenset(leaf.code for leaf in errors.leaves())

@@ -490,3 +490,13 @@ async def test_a_client_without_forms_cannot_use_the_state_of_one_that_has_them(
     finally:
         await made.close()
     assert (shop / "paid").read_text() == "7\n"
+
+
+async def test_the_command_names_a_session_by_its_key(shop):
+    """As the person who chose the key does."""
+    async with opened() as host:
+        told = await host.call("run", program="refund", args={"order": "7"}, key="order 7")
+        answers = [{"response": "broken"}]
+        told = await host.call("answer", session_id=told["session_id"], answers=answers)
+    (one,) = told["for_people"]
+    assert one["command"] == f"everhold answer 'order 7' --query q-1 -d {shop / 'app.db'}"

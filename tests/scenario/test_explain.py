@@ -13,7 +13,7 @@ from everhold.ports.store import Change
 from everhold.runtime import Runtime
 from everhold.stores.memory import MemoryStore
 from everhold.testing.clock import ManualClock
-from tests.scenario.harness import opened
+from tests.scenario.harness import at_top, opened
 
 
 class World:
@@ -97,7 +97,7 @@ async def test_a_session_that_has_not_begun_says_so():
 @pytest.mark.parametrize(
     ("options", "kind", "words"),
     [
-        ({}, WORKERS, "everhold worker --answer-with"),
+        ({}, WORKERS, "Name the model in everhold.toml, then: everhold worker"),
         ({"llm": None}, OUTSIDE, "never by a worker"),
     ],
 )
@@ -133,9 +133,9 @@ async def test_questions_that_repeat_are_explained_once():
             "The same goes for 13 more: q-3 to q-15.",
         ]
         assert explained.moves == [
-            "A worker that has a model and its program answers it: everhold worker"
-            " --answer-with CMD",
-            f"Answer it: everhold answer {name} VALUE --query q-0",
+            "A worker that has a model and its program answers it. Name the model in"
+            " everhold.toml, then: everhold worker",
+            f"Answer it: everhold answer {name} --query q-0",
             "The same way for q-1 to q-15.",
         ]
         await runtime.answer_many(name, {f"q-{q}": "good" for q in (3, 4, 6, 9, 10, 12, 14)})
@@ -184,3 +184,48 @@ async def test_a_session_of_an_older_database_says_how_a_worker_takes_it():
     async with Runtime(store, clock=clock, llm=["Because."], recover=False) as runtime:
         assert await runtime.workers.worker(adopt_parked=True).once(60) == 0
         assert (await runtime.status(session_id)).result == "Because."
+
+
+@everhold.program
+async def refuses(ctx):
+    return await ctx.llm("Why?")
+
+
+async def test_a_fork_is_told_once_and_commands_name_the_database(tmp_path, monkeypatch):
+    """The step before the end is also the one that asks again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EVERHOLD_DATABASE_URL", raising=False)
+    async with everhold.open("app.db") as runtime:
+        await runtime.start(at_top(refuses.body)(), key="k")
+        await runtime.answer("k", error="no")
+        option = f" -d sqlite:///{tmp_path}/app.db"
+        assert (await runtime.explain("k")).moves == [
+            "Ask q-0 again (the recorded answer is an error): everhold fork k --at 0" + option,
+            "Fix the program, then: everhold retry k" + option,
+        ]
+
+
+@everhold.tool
+async def never() -> str:
+    """Never ends."""
+    return await last()
+
+
+helper = everhold.Agent(name="helper", tools=[never])
+
+
+async def test_a_conversation_in_a_turn_does_not_wait_for_an_input():
+    """It waits for what the turn waits for."""
+    call = '{"text": "", "tool_calls": [{"name": "never", "input": {}}]}'
+    async with opened(llm=[call, "so"]) as runtime:
+        session = await runtime.session(helper, "h")
+        before = await runtime.explain("h")
+        assert before.because == ["It has waited 0 s for an input."]
+        await session.enqueue("go")
+        await world.begun.wait()
+        during = await runtime.explain("h")
+        assert [one for one in during.because if "input" in one] == []
+        assert not [one for one in during.moves if "everhold chat" in one]
+        world.ends.set()
+        await runtime.wait("h", 60, settled=True)
+        assert "It has waited 0 s for an input." in (await runtime.explain("h")).because

@@ -1,11 +1,16 @@
 """Commands that messages tell."""
 
+import ast
 import random
 import re
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import everhold
+from everhold.cli.app import GROUPS
 from everhold.packages.settings import settings
 from everhold.shell_command import add_database_option, format_command
 
@@ -93,3 +98,48 @@ def test_a_long_sentence_is_read_in_no_time(part):
     since = time.process_time()
     add_database_option(part * 100_000 + "`", " -d y")
     assert time.process_time() - since < 2
+
+
+#: A command in a message: between backticks, or after a colon.
+_TOLD = re.compile(r"(?:`|: )everhold (?!has )[^`]*")
+#: Words of a usage, for which a person would have to think of something.
+_TO_FILL_IN = re.compile(r"\b[A-Z]{2,}\b|<[a-z]+>|\{\}|…")
+SOURCES = Path(everhold.__file__).parent
+GROUPED = {name for names in GROUPS.values() for name in names}
+
+
+def list_texts(file: Path) -> Iterator[str]:
+    """The texts of a file that are not docstrings, help of commands, or descriptions of options."""
+    tree = ast.parse(file.read_bytes())
+    usage = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):  # a docstring
+            usage.add(node.value)
+        elif isinstance(node, ast.keyword) and node.arg in ("help", "epilog", "description"):
+            usage.update(ast.walk(node.value))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) and node not in usage:
+            parts = [one.value if isinstance(one, ast.Constant) else "x" for one in node.values]
+            yield "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in usage:
+            yield node.value
+
+
+def test_no_command_that_is_told_has_anything_to_fill_in():
+    """Neither in a sentence, nor in the words that are given to `format_command`."""
+    wrong = []
+    count = 0
+    for file in sorted(SOURCES.rglob("*.py")):
+        for text in list_texts(file):
+            for told in _TOLD.findall(text):
+                count += 1
+                if _TO_FILL_IN.search(told):
+                    wrong.append(f"{file.relative_to(SOURCES)}: {told}")
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            words = node.elts if isinstance(node, ast.Tuple) else ()
+            words = node.args if isinstance(node, ast.Call) else words
+            given = [one.value for one in words if isinstance(one, ast.Constant)]
+            if given and given[0] in GROUPED and any(map(str.isupper, map(str, given[1:]))):
+                wrong.append(f"{file.relative_to(SOURCES)}: {given}")
+    assert count > 60  # it finds them
+    assert wrong == []

@@ -278,3 +278,15 @@ def test_an_error_without_a_hint_has_no_key_for_it():
         "error": "question 'q-0' was not answered in time",
         "code": "expired",
     }
+
+
+def test_a_call_of_unknown_outcome_is_among_what_a_session_waits_for():
+    """Beside an agent's input: `answer` takes it, and nothing else says that it is open."""
+    told = paused(asked(3, kind=Kind.CALL, name="pay"), signals=("input",))
+    assert told["waiting_for"] == ["the outcome of pay (q-3)", "an input"]
+
+
+def test_the_hint_of_a_failed_session_names_the_database():
+    failed = Finished("s-1", Raised("…", kind="KeyError"), STATS, "k")
+    told = wire.status_json(failed, " -d app.db")
+    assert told["hint"] == "Fix the program, then: everhold retry k -d app.db"

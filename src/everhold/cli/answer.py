@@ -35,7 +35,6 @@ from everhold.cli.terminal import (
     drive_until_blocked,
     is_no,
     parse_typed_answer,
-    report_on_interrupt,
 )
 from everhold.core.query import FOR_PEOPLE, KINDS
 from everhold.core.status import OpenQuery, Paused, require_sole_query
@@ -115,16 +114,15 @@ def answer_(
                 else {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
             )
             answer = UNSET if error is not None else _read_value(query, value, file, verdict)
-            with report_on_interrupt(opened, lambda: opened.name(session_id)):
-                status = opened.runtime.answer(
-                    session_id,
-                    answer,
-                    query_id=query_id,
-                    error=error,
-                    usage=usage,
-                    by=describe_user(name),
-                    wait=wait,
-                )
+            status = opened.runtime.answer(
+                session_id,
+                answer,
+                query_id=query_id,
+                error=error,
+                usage=usage,
+                by=describe_user(name),
+                wait=wait,
+            )
         return drive_until_blocked(
             opened,
             status,
@@ -213,7 +211,11 @@ def signal_(
         sent = None if value is None else parse_json_or_text(value)
         status = opened.runtime.signal(opened.session(session), name, sent, key=key)
         return report_status(
-            status, opened.name(status.session_id), as_json=as_json, terminal=at_terminal()
+            status,
+            opened.name(status.session_id),
+            as_json=as_json,
+            terminal=at_terminal(),
+            option=opened.database_option,
         )
 
 
@@ -229,5 +231,9 @@ def cancel_(
     with open_command_runtime(database) as opened:
         status = opened.runtime.cancel(opened.session(session), reason, by=describe_user(name))
         report_status(
-            status, opened.name(status.session_id), as_json=as_json, terminal=at_terminal()
+            status,
+            opened.name(status.session_id),
+            as_json=as_json,
+            terminal=at_terminal(),
+            option=opened.database_option,
         )

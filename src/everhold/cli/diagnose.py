@@ -15,7 +15,6 @@ from everhold.cli.context import load_settings, open_command_runtime
 from everhold.cli.options import add_common_options, json_option, session_argument
 from everhold.cli.output import print_exception, print_footer, print_json, strip_controls
 from everhold.errors import EverholdError, NoMaintenance
-from everhold.shell_command import add_database_option
 from everhold.wire import blocked_json
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def explain_(session: str, database: str | None, as_json: bool) -> None:
         if found.moves:
             click.echo("To continue:")
         for sentence in found.moves:
-            click.echo(f"  {strip_controls(add_database_option(sentence, opened.database_option))}")
+            click.echo(f"  {strip_controls(sentence)}")
         print_footer(opened.database)
 
 

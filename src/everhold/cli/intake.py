@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everhold.cli.context import CommandRuntime, open_command_runtime, read_text_argument
+from everhold.cli.context import (
+    CommandRuntime,
+    at_terminal,
+    open_command_runtime,
+    read_text_argument,
+)
 from everhold.cli.options import (
     AnswerOptions,
     add_answer_options,
@@ -49,7 +54,7 @@ STEER_POSITIONS = ("next", "after_work", "before_completion")
 
 @click.command("send")
 @session_argument
-@click.argument("message")
+@click.argument("message", required=False)
 @click.option(
     "--key", metavar="TEXT", help="Send it once, however often the command runs with this key."
 )
@@ -82,7 +87,7 @@ STEER_POSITIONS = ("next", "after_work", "before_completion")
 @add_common_options
 def send_(
     session: str,
-    message: str,
+    message: str | None,
     key: str | None,
     busy: str,
     no_wait: bool,
@@ -95,10 +100,12 @@ def send_(
 ) -> int:
     """Send a message to a conversation, also during a turn.
 
-    MESSAGE may be - for standard input.
+    Without a MESSAGE, everhold reads it at the terminal; - is standard input.
     """
     if message == "-":
         message = read_text_argument("-", "MESSAGE").rstrip("\n")
+    if message is None:
+        message = _read_message()
     if at != "next" and not no_wait:
         raise make_usage_error("--at needs --no-wait")
     if after is not None and (no_wait or busy != "queue"):
@@ -112,6 +119,19 @@ def send_(
         return _report_turn(
             opened, handle.send(message, id=key, busy=busy, wait=wait, **more), as_json=as_json
         )
+
+
+def _read_message() -> str:
+    """The line that the person at the terminal types."""
+    if not at_terminal():
+        raise make_usage_error("MESSAGE is missing, and there is no terminal to read it from")
+    message = ""
+    while not message:
+        try:
+            message = input("> ").strip()
+        except EOFError:
+            raise click.Abort from None
+    return message
 
 
 def _queue(

@@ -6,7 +6,6 @@ import datetime
 import io
 import os
 import re
-import shlex
 import shutil
 import sys
 import threading
@@ -34,6 +33,7 @@ from everhold.core.status import (
     Stopped,
     describe_signals,
 )
+from everhold.shell_command import format_command
 
 if TYPE_CHECKING:
     from everhold.agents import Turn
@@ -287,7 +287,9 @@ def record_to_wire(record: Any, *names: str) -> dict[str, JSON]:
 # ---- statuses
 
 
-def report_status(status: Status, name: str, *, as_json: bool, terminal: bool) -> int:
+def report_status(
+    status: Status, name: str, *, as_json: bool, terminal: bool, option: str = ""
+) -> int:
     """Prints the status of a session; returns the exit code.
 
     The result of the program and the open questions go to standard output (without a terminal, the
@@ -296,7 +298,7 @@ def report_status(status: Status, name: str, *, as_json: bool, terminal: bool) -
     from everhold.wire import status_exit_code, status_json
 
     if as_json:
-        print_json(status_json(status))
+        print_json(status_json(status, option))
     else:
         click.secho(format_headline(status, name), err=True, bold=terminal)
         _print_details(status, terminal)
@@ -457,8 +459,9 @@ def print_waiting(queries: Iterable[OpenQuery], name: str, database_option: str)
         asked = f"{query.kind} {query.id}: {format_line(query.prompt or query.name, 200)}"
         reason = describe_unanswered(query) if query.kind in MODEL_KINDS else asked
         click.echo(f"waiting: {reason}", err=True)
-        click.echo(
-            f"to answer it: everhold answer {shlex.quote(name)} --query {query.id}"
-            f"{database_option}",
-            err=True,
-        )
+        print_answer_command(query, name, database_option)
+
+
+def print_answer_command(query: OpenQuery, name: str, database_option: str) -> None:
+    command = format_command("answer", name, "--query", query.id)
+    click.secho(f"to answer it: {command}{database_option}", dim=True, err=True)

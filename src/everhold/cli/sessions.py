@@ -189,7 +189,7 @@ def show_(
 
             steps = [_step_json(step) for step in chosen]
             facts = {"database": opened.database, "session": _facts(record), "steps": steps}
-            return print_json({**facts, "status": status_json(status)})
+            return print_json({**facts, "status": status_json(status, opened.database_option)})
         with page_output(paged=at_terminal()):
             _show_facts(record)
             _show_counts(every)
@@ -526,7 +526,7 @@ def watch_(session: str, every: float, database: str | None, as_json: bool) -> i
                 _print_step(step, as_json)
             status = opened.runtime.status(session_id)
             if as_json:
-                now: JSON = status_json(status)
+                now: JSON = status_json(status, opened.database_option)
             else:  # the steps have shown its progress
                 now = format_headline(status, name, progress=False)
             if now != last:

@@ -8,9 +8,8 @@ In an answer, lines that begin with a colon are commands:
 
 from __future__ import annotations
 
-import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +17,13 @@ from typing import TYPE_CHECKING
 import click
 
 from everhold.cli.context import CommandRuntime, at_terminal, describe_user, read_text_argument
-from everhold.cli.output import format_headline, format_moment, report_status, strip_controls
+from everhold.cli.output import (
+    format_headline,
+    format_moment,
+    print_answer_command,
+    report_status,
+    strip_controls,
+)
 from everhold.core.codec import JSON
 from everhold.core.intake import INPUT
 from everhold.core.query import KINDS, MODEL_KINDS, Kind, Query
@@ -32,7 +37,7 @@ from everhold.errors import (
     NotAnAgent,
     QueryClosed,
 )
-from everhold.shell_command import add_database_option, format_command
+from everhold.shell_command import format_command
 
 if TYPE_CHECKING:
     from everhold.runtime import Runtime
@@ -41,6 +46,8 @@ _YES = frozenset({"yes", "y", "true"})
 _NO = frozenset({"no", "n", "false"})
 #: Seconds between two looks at a session whose progress is shown.
 POLL_SECONDS = 0.5
+#: Open questions whose commands are printed.
+MAX_COMMANDS = 3
 _HELP = ":e editor  :f FILE  :error TEXT  :quit"
 
 
@@ -198,7 +205,7 @@ def drive_until_blocked(
     talks = talks and at_terminal() and not as_json
     if opened.bar is not None:
         opened.bar.follow(lambda birth: birth.id == status.session_id)
-    with report_on_interrupt(opened, lambda: name), _hiding_bar(opened):
+    with _hiding_bar(opened):
         try:
             known = _list_model_queries(status) if tried else set()
             status = _drive(opened, status, wait=wait, talks=talks, name=name, tried=known)
@@ -206,29 +213,20 @@ def drive_until_blocked(
             status = opened.runtime.status(status.session_id)
     if resumed and not as_json and _waits_for_input(status):
         _print_last_turn(opened, status.session_id)
-    code = report_status(status, name, as_json=as_json, terminal=at_terminal())
+    option = opened.database_option
+    code = report_status(status, name, as_json=as_json, terminal=at_terminal(), option=option)
     if not as_json:
         if isinstance(status, Paused) and status.signals and not status.queries:
             _print_send_commands(opened, status.signals, name)
         elif not isinstance(status, Finished):
+            if isinstance(status, Paused):
+                for query in status.queries[:MAX_COMMANDS]:
+                    print_answer_command(query, name, opened.database_option)
             _print_resume_command(opened, name)
         elif isinstance(status.outcome, Raised) and not _is_in_memory(opened):
             moves = opened.runtime.explain(status.session_id).moves
-            click.secho(add_database_option(moves[0], opened.database_option), dim=True, err=True)
+            click.secho(moves[0], dim=True, err=True)
     return code
-
-
-@contextmanager
-def report_on_interrupt(opened: CommandRuntime, name: Callable[[], str | None]) -> Iterator[None]:
-    """On Ctrl-C, prints how to resume the session; `name` returns None if there is none yet."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        click.echo("", err=True)
-        found = name()
-        if found is not None:
-            _print_resume_command(opened, found)
-        raise
 
 
 def _drive(
@@ -355,13 +353,13 @@ def _answer_by_person(opened: CommandRuntime, query: OpenQuery, name: str) -> St
 def _print_send_commands(opened: CommandRuntime, signals: Sequence[str], name: str) -> None:
     """Prints how to send the signals, or the input, that a session waits for."""
     for signal in signals:
-        words = ("send", name, "MESSAGE") if signal == INPUT else ("signal", name, signal)
+        words = ("send", name) if signal == INPUT else ("signal", name, signal)
         command = format_command(*words) + opened.database_option
         click.secho(f"to send it: {command}", dim=True, err=True)
 
 
 def _print_resume_command(opened: CommandRuntime, name: str) -> None:
-    command = f"everhold run -c {shlex.quote(name)}{opened.database_option}"
+    command = format_command("run", "-c", name) + opened.database_option
     text = (
         "the session is not kept: its database was in memory"
         if _is_in_memory(opened)

@@ -18,6 +18,7 @@ from everhold.core.intake import INPUT, Intake, IntakeItem
 from everhold.core.journal import AskedQuery, find_open_queries, split_at_last_restart
 from everhold.core.progress import Progress
 from everhold.core.query import (
+    ASKED,
     KINDS,
     MODEL_KINDS,
     SCRIPTED_KINDS,
@@ -150,7 +151,8 @@ class _Explainer:
                 )
         if self._record.head.n > 0:
             command = format_command("fork", self._named, "--at", str(self._record.head.n - 1))
-            self.moves.append(f"To resume from an earlier step, such as this one: {command}")
+            if not any(move.endswith(f": {command}") for move in self.moves):
+                self.moves.append(f"To resume from an earlier step, such as this one: {command}")
 
     def _ask_again(self) -> None:
         """Suggest a fork before the last answers if one is an error: a retry would deliver it
@@ -203,7 +205,10 @@ class _Explainer:
                 f"Its program restarted at step {restarted.n}; earlier steps are not replayed."
             )
         groups: dict[tuple[Any, ...], list[AskedQuery]] = {}
+        in_turn = any(entry.query.kind in ASKED for entry in opened.values())
         for q, entry in opened.items():
+            if in_turn and self._awaits_input(entry):
+                continue
             if q in working:
                 effect = working[q]
                 alike: tuple[Any, ...] = (
@@ -263,13 +268,18 @@ class _Explainer:
             self.because.append(f"Its last turn ({settled.turn}) failed: {settled.outcome.error}")
             self.exception = settled.outcome.exception
 
+    def _awaits_input(self, entry: AskedQuery) -> bool:
+        """Whether a query of a conversation is that for its next input."""
+        query = entry.query
+        return self._talks and query.kind in SENT_BY_NAME and query.name == INPUT
+
     def _open(self, entries: Sequence[AskedQuery]) -> None:
         """Explain open questions of the same kind, by the first few of them."""
         first = entries[0]
         query = first.query
         facts = KINDS[query.kind]
         span = _span(self._now - first.at)
-        if query.kind in SENT_BY_NAME and self._talks and query.name == INPUT:
+        if self._awaits_input(first):
             self.because.append(f"It has waited {span} for an input.")
             program = self._record.birth.program
             command = format_command("chat", program, "--session", self._named)

@@ -62,8 +62,8 @@ HINTS: Final = {
         " session."
     ),
     "answer_failed": (
-        "The error is recorded as the answer. To answer again, call the tool `fork` with {session},"
-        " `at`, the step of that answer, and `answer`."
+        "The error is recorded as the answer, and a retry meets it again. Call the tool `explain`"
+        " with {session} to see how to ask again."
     ),
     "budget_exceeded": (
         "Call the tool `retry` with {session} and a larger `budget`: the session continues from its"
@@ -74,6 +74,10 @@ HINTS: Final = {
         " its last answer. `fork` starts a new session from an earlier step."
     ),
 }
+
+
+#: Characters of an error.
+MAX_ERROR_CHARS: Final = 2000
 
 
 def _format_hint(code: str, session_id: str) -> str | None:
@@ -91,11 +95,12 @@ def render_status(
     option: str = "",
     extra: Mapping[str, JSON] | None = None,
     asked: bool = False,
+    name: str = "",
 ) -> dict[str, JSON]:
     """A status as a tool returns it.
 
     `option` is what commands need to read this database. `asked` is true if the person at the
-    client was asked already and did not answer.
+    client was asked already and did not answer. `name` is what people call the session.
     """
     questions = list_model_questions(status)
     if questions:
@@ -108,10 +113,13 @@ def render_status(
     if shown["status"] == "error":
         hint = _format_hint(str(shown.get("code")), status.session_id)
         shown["hint"] = hint or translate_move(str(shown["hint"]), option)
-    people = [_render_person_question(query, option) for query in list_other_questions(status)]
+        shown["error"] = _cut_error(str(shown["error"]))
+    people = [
+        _render_person_question(query, option, name) for query in list_other_questions(status)
+    ]
     people += [
-        {"kind": "signal", "prompt": name, "command": command}
-        for name, command in list_signal_commands(status, option)
+        {"kind": "signal", "prompt": signal, "command": command}
+        for signal, command in list_signal_commands(status, option, name)
     ]
     if people:
         shown["for_people"] = people
@@ -169,7 +177,7 @@ def _without_people(status: Status) -> Status:
     return msgspec.structs.replace(status, queries=(), waiting_for=status.waiting_for + words)
 
 
-def _render_person_question(query: OpenQuery, option: str) -> dict[str, JSON]:
+def _render_person_question(query: OpenQuery, option: str, name: str) -> dict[str, JSON]:
     shown: dict[str, JSON] = {
         "id": query.id,
         "kind": str(query.kind),
@@ -177,22 +185,22 @@ def _render_person_question(query: OpenQuery, option: str) -> dict[str, JSON]:
     }
     if query.to:
         shown["to"] = query.to
-    shown["command"] = format_answer_command(query, option)
+    shown["command"] = format_answer_command(query, option, name)
     return shown
 
 
-def format_answer_command(query: OpenQuery, option: str) -> str:
-    """The command by which a person answers."""
-    return format_command("answer", query.session_id, "--query", query.id) + option
+def format_answer_command(query: OpenQuery, option: str, name: str = "") -> str:
+    """The command by which a person answers; `name` is what people call the session."""
+    return format_command("answer", name or query.session_id, "--query", query.id) + option
 
 
-def list_signal_commands(status: Status, option: str) -> list[tuple[str, str]]:
+def list_signal_commands(status: Status, option: str, name: str = "") -> list[tuple[str, str]]:
     """The signals that a session waits for, each with the command that sends it."""
-    session = status.session_id
+    session = name or status.session_id
     found = []
-    for name in status.signals if isinstance(status, Paused) else ():
-        words = ("send", session, "MESSAGE") if name == INPUT else ("signal", session, name)
-        found.append((name, format_command(*words) + option))
+    for signal in status.signals if isinstance(status, Paused) else ():
+        words = ("send", session) if signal == INPUT else ("signal", session, signal)
+        found.append((signal, format_command(*words) + option))
     return found
 
 
@@ -233,9 +241,8 @@ def describe_next_step(
         case Finished(outcome=Raised(kind=AnswerFailed.code)):
             return (
                 "The session failed because the answer to a question was an error. Tell the user;"
-                " or, to give another answer, call the everhold tool `status` with session_id"
-                f" {session!r} and steps: true, find the step that has the error, and call `fork`"
-                " with that step as `at` and your answer as `answer`."
+                f" or call the everhold tool `explain` with session_id {session!r}, which says how"
+                " to ask again."
             )
         case Finished(outcome=Raised()):
             return (
@@ -317,18 +324,25 @@ def render_error(error: EverholdError, option: str = "") -> dict[str, JSON]:
     """An error as a tool returns it. `option` is what commands need to read this database."""
     shown = error_json(error)
     session_id = str(getattr(error, "session_id", ""))
-    hint = _format_hint(error.code, session_id) or error.hint
+    hint = _format_hint(error.code, session_id)
+    if hint is None or error.exception is not None:  # code of the user failed: its hint says which
+        hint = error.hint
     if error.hint.startswith("Did you mean "):
         hint = f"{error.hint} {hint}" if hint != error.hint else hint
     hint = translate_move(hint or "Nothing was changed. Correct the call.", option)
     return {"status": "refused", **shown, "hint": hint}
 
 
+def _cut_error(text: str) -> str:
+    """An error as a model needs it; `everhold show` has all of it."""
+    return text if len(text) <= MAX_ERROR_CHARS else f"{text[: MAX_ERROR_CHARS - 1]}…"
+
+
 def render_unforeseen_error(error: BaseException) -> dict[str, JSON]:
     """An unexpected exception as a tool returns it."""
     return {
         "status": "refused",
-        "error": f"{type(error).__name__}: {read_message(error)}"[:2000],
+        "error": _cut_error(f"{type(error).__name__}: {read_message(error)}"),
         "code": "internal",
         "hint": (
             "This is a bug in everhold or in a program. The standard error of the server has the"

@@ -43,6 +43,7 @@ from everhold.mcp.tool_call import (
     StatusResult,
     ToolCall,
     find_asking_child,
+    find_session_name,
 )
 from everhold.mcp.tool_schema import ServerTool, build_input_schema, parse_tool_arguments
 from everhold.mcp.tools import BY_NAME, STATUS_SCHEMA, TOOLS
@@ -187,7 +188,11 @@ class McpFront:
                 )
         elif tool.name in ASKING_TOOLS and elicitation.has_elicitation(context):
             await self._ask_person(call, context, result)
-        return self._render_status(result, await find_asking_child(runtime, result.status))
+        return self._render_status(
+            result,
+            await find_asking_child(runtime, result.status),
+            await find_session_name(runtime, result.status),
+        )
 
     async def _ask_person(
         self, call: ToolCall, context: RequestContext, result: StatusResult
@@ -201,13 +206,16 @@ class McpFront:
                 return
             result.status = (await call.settle(result.status, result.title)).status
 
-    def _render_status(self, result: StatusResult, child: str = "") -> dict[str, Any]:
+    def _render_status(
+        self, result: StatusResult, child: str = "", name: str = ""
+    ) -> dict[str, Any]:
         shown = render.render_status(
             result.status,
             title=result.title,
             option=self.holder.option,
             extra=result.extra,
             asked=result.asked,
+            name=name,
         )
         shown["next"] = render.describe_related_step(
             str(shown["next"]), result.status, result.parent, child

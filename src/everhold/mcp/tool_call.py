@@ -21,6 +21,7 @@ from everhold.core.codec import JSON
 from everhold.core.observer import Observer
 from everhold.core.progress import LogEntry, Progress
 from everhold.core.query import MODEL_KINDS, Query, QueryAnswer
+from everhold.core.session import format_session_name
 from everhold.core.status import Accepted, OpenQuery, Paused, Running, Status
 from everhold.core.usage import TokenCost
 from everhold.engine.journal_reader import JournalReader
@@ -33,7 +34,7 @@ from everhold.mcp.protocol import (
     list_deliverable_levels,
 )
 from everhold.mcp.runtime_holder import RuntimeHolder
-from everhold.ports.store import Store
+from everhold.ports.store import FROM_OPEN, Store
 from everhold.runtime import Runtime
 
 T = TypeVar("T")
@@ -206,6 +207,14 @@ async def find_asking_child(runtime: Runtime, status: Status) -> str:
         if deeper := await find_asking_child(runtime, found):
             return deeper
     return ""
+
+
+async def find_session_name(runtime: Runtime, status: Status) -> str:
+    """What people call a session that needs them; empty if nobody has to name it."""
+    if not (isinstance(status, Paused) and status.needs_outside):
+        return ""
+    birth = (await runtime.store.load(status.session_id, since=FROM_OPEN)).birth
+    return format_session_name(birth.id, birth.key)
 
 
 # ---- progress

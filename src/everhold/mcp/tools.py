@@ -23,6 +23,7 @@ from everhold.core.query import (
     Kind,
     Query,
     Usage,
+    format_answer_error,
     parse_query_number,
 )
 from everhold.core.session import Birth
@@ -413,7 +414,7 @@ def _list_steps(deliveries: list[Delivery]) -> list[JSON]:
                 "answer": _shorten(
                     one.answer.value
                     if one.answer.error is None
-                    else f"error: {one.answer.error.get('message')}"
+                    else f"error: {format_answer_error(one.answer)}"
                 ),
             }
             for one in step.answered

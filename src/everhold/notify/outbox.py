@@ -23,7 +23,7 @@ import msgspec
 
 from everhold.core.codec import JSON
 from everhold.core.query import SENT_BY_NAME, Kind, Query
-from everhold.core.session import Birth, SessionId
+from everhold.core.session import Birth, SessionId, format_session_name
 from everhold.errors import EverholdError, Overtaken
 from everhold.ports.program import Clock
 from everhold.ports.store import (
@@ -156,10 +156,11 @@ def build_notification(
         "asked_at": int(asked_at * 1000),
         "expires_at": None if query.expires_at is None else int(query.expires_at * 1000),
     }
+    name = format_session_name(birth.id, birth.key)
     words = (
-        ("signal", birth.id, query.name)
+        ("signal", name, query.name)
         if query.kind in SENT_BY_NAME
-        else ("answer", birth.id, "--query", query.id)
+        else ("answer", name, "--query", query.id)
     )
     return message | {"answer": format_command(*words, database=database)}
 

@@ -125,7 +125,7 @@ def test_after_an_approval_the_agent_is_heard(cli: Cli, tmp_path: Path) -> None:
     said = cli("answer", "ana", "--as", "boss", "--yes", "--answers", "words.json")
     assert said.out == "Your money is on its way.\n"
     assert "waiting · ana · for an input" in said.err
-    assert "to send it: everhold send ana MESSAGE" in said.err
+    assert "to send it: everhold send ana\n" in said.err
     again = cli("run", "-c", "ana")
     assert (again.code, again.out) == (10, "")
 
@@ -203,7 +203,8 @@ def test_quit_keeps_the_session_and_says_how_to_go_on(cli: Cli, word: str) -> No
     """Also as in a chat."""
     said = cli("run", "shop.py:refund", "order=7", "--key", "seven", typed=f"{word}\n")
     assert said.code == 10
-    assert "to resume it: everhold run -c seven" in said.err
+    assert "to resume it: everhold run -c seven\n" in said.err
+    assert "to answer it: everhold answer seven --query q-0\n" in said.err
 
 
 def test_how_to_go_on_names_the_database_that_was_named(cli: Cli) -> None:
@@ -271,5 +272,5 @@ def test_ctrl_c_keeps_the_session(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("builtins.input", interrupted)
     said = cli("run", "shop.py:refund", "order=7", "--key", "seven", typed="")
     assert said.code == 130
-    assert "to resume it: everhold run -c seven" in said.err
+    assert "To resume it: run this again, or: everhold run -c seven\n" in said.err
     assert cli("show", "seven", "--json").json["session"]["state"] == "paused"

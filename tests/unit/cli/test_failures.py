@@ -177,3 +177,16 @@ def test_a_mistake_names_what_was_typed(broken: Cli) -> None:
     said = broken("answer", "k 1", "hello", "-d", "shop.db")
     assert "session 'k 1' is failed and has no open question" in said.err
     assert said.err.endswith("everhold explain 'k 1' -d shop.db\n")
+
+
+def test_json_has_commands_that_name_the_database(broken: Cli) -> None:
+    """Also the hint of a status, which the wire does not know the database of."""
+    run = broken("run", "broken.py:called", "--key", "k", "-d", "other.db", "--json").json
+    assert run["hint"].endswith(": everhold explain k -d other.db")
+    shown = broken("show", "k", "-d", "other.db", "--json").json
+    assert shown["status"]["hint"] == run["hint"]
+    moves = broken("explain", "k", "-d", "other.db", "--json").json["moves"]
+    assert [move.rpartition(": ")[2] for move in moves] == [
+        "everhold fork k --at 0 -d other.db",
+        "everhold retry k -d other.db",
+    ]

@@ -185,3 +185,14 @@ def test_explain_tells_an_input_from_a_signal_also_without_the_agent(desk: Cli) 
         assert "It has waited" in told and "for an input." in told
         assert "Send it an input: everhold chat " in told and "desk.py:desk --session c" in told
         assert "signal" not in told
+
+
+def test_without_a_message_the_person_at_the_terminal_types_it(desk: Cli) -> None:
+    """So the command that messages tell has nothing to fill in."""
+    desk("command", "c", "cancel_turn", "--key", "stop")
+    said = desk("send", "c", "--answers", "one.json", typed="\nAnd?\n")
+    assert (said.code, said.out) == (0, "> > Done.\n")
+    assert desk("send", "c", typed="").code == 130
+    refused = desk("send", "c")
+    assert (refused.code, refused.out) == (2, "")
+    assert "MESSAGE is missing, and there is no terminal to read it from" in refused.err

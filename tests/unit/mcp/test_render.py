@@ -13,7 +13,14 @@ from everhold.core.status import (
     Running,
     Stopped,
 )
-from everhold.errors import BadSetting, Diverged, StoreDamaged, UnknownSession
+from everhold.errors import (
+    BadSetting,
+    Diverged,
+    StoreDamaged,
+    UnknownProgram,
+    UnknownSession,
+)
+from everhold.exception_info import ExceptionInfo, FrameInfo
 from everhold.mcp import render
 from everhold.wire import status_json
 
@@ -116,7 +123,7 @@ def test_the_text_of_a_signal_has_its_command():
 
 def test_an_input_of_a_conversation_is_sent_as_a_message():
     told = render.render_status(Paused("s-1", signals=("input",)), option=" -d app.db")
-    assert told["for_people"][0]["command"] == "everhold send s-1 MESSAGE -d app.db"
+    assert told["for_people"][0]["command"] == "everhold send s-1 -d app.db"
 
 
 def test_what_a_person_types_is_one_command_whatever_a_signal_is_called():
@@ -209,3 +216,33 @@ def test_refusals_have_a_code_and_a_hint_that_a_model_can_follow():
     assert hint.startswith("Run `everhold db verify -d app.db`.")
     told = render.render_unforeseen_error(RuntimeError("x" * 5000))
     assert (told["code"], len(told["error"])) == ("internal", 2000)
+
+
+def test_a_person_is_told_the_name_that_people_use():
+    """The key of the session, in both kinds of commands."""
+    answer = render.render_status(asked(YES), name="order 7")["for_people"][0]
+    assert answer["command"] == "everhold answer 'order 7' --query q-2"
+    signal = render.render_status(GO, name="order 7")["for_people"][0]
+    assert signal["command"] == "everhold signal 'order 7' go"
+
+
+def test_what_to_do_after_a_recorded_error_has_nothing_to_fill_in():
+    failed = Finished("s-1", Raised("AnswerFailed: no", kind="answer_failed", step=3), {})
+    told = render.render_status(failed)
+    assert "the everhold tool `explain` with session_id 's-1'" in told["next"]
+    assert "Call the tool `explain` with session_id 's-1'" in told["hint"]
+
+
+def test_a_long_error_is_cut():
+    told = render.render_status(Finished("s-1", Raised("x" * 20_000), {}))
+    assert len(told["error"]) == render.MAX_ERROR_CHARS
+
+
+def test_a_program_that_does_not_load_says_where_and_what_to_fix():
+    """Not that programs can be listed: it is in the list."""
+    error = UnknownProgram("shop", "invalid syntax", "Fix shop.py.")
+    error.exception = ExceptionInfo("SyntaxError", "invalid syntax", [FrameInfo("shop.py", 3)])
+    told = render.render_error(error)
+    assert told["hint"] == "Fix shop.py."
+    assert 'File "shop.py", line 3\nSyntaxError: invalid syntax' in render.render_text(told)
+    assert "`strategies`" in render.render_error(UnknownProgram("shop"))["hint"]

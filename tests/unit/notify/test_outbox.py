@@ -119,7 +119,7 @@ async def test_an_asking_is_told_once(store):
     assert id == f"s-1/q-0/{int(record.birth.created_at * 1000)}" == message["id"]
     assert (message["session_id"], message["key"], message["query_id"]) == ("s-1", "k", "q-0")
     assert (message["kind"], message["to"], message["prompt"]) == ("approval", "ada", "question 0")
-    assert (message["labels"], message["answer"]) == ({"a": "b"}, "everhold answer s-1 --query q-0")
+    assert (message["labels"], message["answer"]) == ({"a": "b"}, "everhold answer k --query q-0")
     assert other.tellers[0].heard == []
     assert await house.states() == [("q-0", "desk", "told")]
     await store.close()
