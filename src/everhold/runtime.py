@@ -111,13 +111,13 @@ from everhold.movers import Workers
 from everhold.movers.local import LocalMover
 from everhold.notify import Notifications, Notifier
 from everhold.packages.catalog import KnownPrograms
-from everhold.packages.find import refuse_while_loading
+from everhold.packages.find import make_ref_absolute, refuse_while_loading
 from everhold.packages.program_hosts import ProgramHosts
 from everhold.packages.settings import Settings, prepare_data_folder, read_lua_options, settings
 from everhold.ports.answerer import WAIT, check_on_unavailable
 from everhold.ports.attachment import Attachment
 from everhold.ports.program import Call, Clock, read_program_variables, refuse_local_program
-from everhold.ports.program_identity import list_filter_programs
+from everhold.ports.program_identity import find_source_file, list_filter_programs
 from everhold.ports.script_end import (
     abandon_threads,
     is_interrupted,
@@ -615,7 +615,10 @@ class Runtime:
             return call
         given = to_plain(dict(args or {}), "args")
         if unchecked:
-            return Call(AbsentProgram(call, version), given)  # type: ignore[arg-type]
+            known = make_ref_absolute(call)
+            is_here = find_source_file(known.rpartition(":")[0] or known) is not None
+            ref = known if is_here else call
+            return Call(AbsentProgram(ref, version), given)  # type: ignore[arg-type]
         return self.programs.find_newest(call)(**given)
 
     # ---- answer

@@ -67,6 +67,20 @@ async def test_a_key_means_one_session_whatever_the_reference(tmp_path, counter)
     assert again.session_id == first.session_id
 
 
+async def test_a_session_keeps_the_whole_path_of_a_file(tmp_path, counter, monkeypatch):
+    """Also if it is started by a relative path, and without loading the file: another folder may
+    have a file of the same name. A file that is not here keeps the path that was given.
+    """
+    monkeypatch.chdir(tmp_path)
+    async with Runtime(SQLiteStore(tmp_path / "a.db"), recover=False) as runtime:
+        await runtime.start(f"./{counter}.py:ask", unchecked=True)
+        await runtime.start("far/away.py:ask", unchecked=True)
+        stored = {row.program for row in await runtime.sessions()}
+        assert stored == {f"{tmp_path}/{counter}.py:ask", "far/away.py:ask"}
+        (found,) = await runtime.sessions(program=f"{counter}:ask")
+        assert found.program == f"{tmp_path}/{counter}.py:ask"
+
+
 @pytest.mark.parametrize("file_first", [True, False])
 def test_a_file_is_loaded_once(tmp_path, counter, file_first):
     """As a file and as a module, in either order: there is one copy of its globals."""
