@@ -25,7 +25,7 @@ async def test_a_verb_names_the_key_that_it_was_given():
             await runtime.answer("order 7", "no")
         assert told(refused) == (
             "session 'order 7' is completed and has no open question",
-            "See what it waits for: everhold explain 'order 7'",
+            "See what was answered: everhold show 'order 7'",
         )
         with pytest.raises(errors.SessionEnded) as ended:
             await runtime.cancel("order 7")

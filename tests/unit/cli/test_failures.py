@@ -176,7 +176,7 @@ def test_a_mistake_names_what_was_typed(broken: Cli) -> None:
     assert said.err.endswith("See what it waits for: everhold explain 'k 1'\n")
     said = broken("answer", "k 1", "hello", "-d", "shop.db")
     assert "session 'k 1' is failed and has no open question" in said.err
-    assert said.err.endswith("everhold show 'k 1' -d shop.db\n")
+    assert said.err.endswith("everhold explain 'k 1' -d shop.db\n")
 
 
 def test_json_has_commands_that_name_the_database(broken: Cli) -> None:
