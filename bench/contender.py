@@ -30,60 +30,65 @@ class Contender:
         return [python_of(self.peer) if self.peer else sys.executable, "-m", self.module]
 
 
+def _all(sessions: int) -> Mapping[Level, int]:
+    return dict.fromkeys(Level, sessions)
+
+
+def _langgraph(form: str, title: str) -> Contender:
+    return Contender(
+        f"langgraph-{form}",
+        "bench.peers.langgraph_worker",
+        _all(2),
+        peer="langgraph",
+        options={"form": form},
+        title=f"LangGraph, {title}",
+    )
+
+
+def _dbos(name: str, form: str, title: str, sessions: int) -> Contender:
+    slices = {level: sessions for level in Level if level is not Level.MEMORY}
+    module = "bench.peers.dbos_async_worker" if "async" in name else "bench.peers.dbos_worker"
+    return Contender(
+        f"dbos-{name}", module, slices, peer="dbos", options={"form": form}, title=f"DBOS, {title}"
+    )
+
+
+#: Those that play sessions with pauses; `dbos-step` stands beside them.
 CONTENDERS: Final = {
     contender.name: contender
     for contender in (
-        Contender(
-            FLOOR,
-            "bench.floor",
-            {Level.NORMAL: 100, Level.FULL: 20},
-            title="floor",
-        ),
+        Contender(FLOOR, "bench.floor", {Level.NORMAL: 100, Level.FULL: 20}, title="floor"),
         Contender(
             OURS,
             "bench.ours",
-            {Level.NORMAL: 100, Level.FULL: 20, Level.MEMORY: 100},
+            {Level.NORMAL: 100, Level.FULL: 20, Level.MEMORY: 100, Level.POSTGRES: 20},
             title="**everhold**",
         ),
-        Contender(
-            "langgraph-loop",
-            "bench.peers.langgraph_worker",
-            {Level.NORMAL: 2, Level.FULL: 2, Level.MEMORY: 2},
-            peer="langgraph",
-            options={"form": "loop"},
-            title="LangGraph, a loop in a node",
-        ),
-        Contender(
-            "langgraph-function",
-            "bench.peers.langgraph_worker",
-            {Level.NORMAL: 2, Level.FULL: 2, Level.MEMORY: 2},
-            peer="langgraph",
-            options={"form": "function"},
-            title="LangGraph, functional API",
-        ),
-        Contender(
-            "langgraph-visit",
-            "bench.peers.langgraph_worker",
-            {Level.NORMAL: 2, Level.FULL: 2, Level.MEMORY: 2},
-            peer="langgraph",
-            options={"form": "visit"},
-            title="LangGraph, a visit per question",
-        ),
-        Contender(
-            "dbos-step",
-            "bench.peers.dbos_worker",
-            {Level.NORMAL: 2, Level.FULL: 2},
-            peer="dbos",
-            options={"form": "step"},
-            title="DBOS, a step (no pause)",
-        ),
-        Contender(
-            "dbos-recv",
-            "bench.peers.dbos_worker",
-            {Level.NORMAL: 1, Level.FULL: 1},
-            peer="dbos",
-            options={"form": "recv"},
-            title="DBOS, `recv`",
-        ),
+        _langgraph("loop", "a loop in a node"),
+        _langgraph("function", "functional API"),
+        _langgraph("visit", "a visit per question"),
+        _langgraph("delta", "a visit, `DeltaChannel`"),
+        _dbos("step", "step", "a step (no pause)", 2),
+        _dbos("step-async", "step", "an async step (no pause)", 2),
+        _dbos("recv", "recv", "`recv`", 1),
+        _dbos("recv-async", "recv", "async `recv`", 1),
     )
 }
+FLOOR_POSTGRES: Final = Contender(
+    FLOOR, "bench.floor_postgres", {Level.POSTGRES: 20}, title="floor"
+)
+APPROVALS: Final = Contender(
+    "everhold-approval",
+    "bench.ours",
+    {Level.NORMAL: 50},
+    options={"form": "approvals"},
+    title="**everhold**, an approval",
+)
+TASK: Final = Contender(
+    "langgraph-task",
+    "bench.peers.langgraph_worker",
+    {Level.NORMAL: 2},
+    peer="langgraph",
+    options={"form": "task"},
+    title="LangGraph, a task",
+)

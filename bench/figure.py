@@ -1,8 +1,9 @@
 """A figure: one number under a stable name, with the spread of its samples."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from statistics import median, quantiles
+from math import log
+from statistics import mean, median, quantiles
 from typing import Any
 
 
@@ -31,3 +32,12 @@ class Figure:
             "high": round(self.high, 4),
             "samples": self.samples,
         }
+
+
+def fit_exponent(taken: Mapping[int, float]) -> float:
+    """The slope of the times over the sizes, on logarithmic scales, by least squares."""
+    sizes = [log(size) for size in taken]
+    times = [log(seconds) for seconds in taken.values()]
+    middle, height = mean(sizes), mean(times)
+    across = sum((size - middle) ** 2 for size in sizes)
+    return sum((x - middle) * (y - height) for x, y in zip(sizes, times, strict=True)) / across

@@ -3,6 +3,7 @@
 import os
 import platform
 import sqlite3
+import sysconfig
 from pathlib import Path
 
 
@@ -13,10 +14,23 @@ def describe(data: Path) -> dict[str, str]:
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GB",
         "system": f"{platform.system()}, {platform.machine()}",
         "file system": _file_system(data),
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}, {_build()}",
         "sqlite": sqlite3.sqlite_version,
-        "load before the run": f"{os.getloadavg()[0]:.1f}",
     }
+
+
+def load() -> float:
+    """Processes that ran or waited to, averaged over the last minute."""
+    return os.getloadavg()[0]
+
+
+def _build() -> str:
+    """How this Python was compiled: the optimizations that make one build faster than another."""
+    options = sysconfig.get_config_var("CONFIG_ARGS")
+    if not options:
+        return "its build is not known"
+    profiled = "with PGO" if "--enable-optimizations" in options else "without PGO"
+    return f"{profiled}, {'with LTO' if '--with-lto' in options else 'without LTO'}"
 
 
 def _processor() -> str:

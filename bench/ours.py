@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from bench import speak, work
@@ -31,9 +31,17 @@ def _noting_connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
 sqlite3.connect = _noting_connect  # type: ignore[assignment]
 
 import everhold  # noqa: E402
-from bench.programs import chain  # noqa: E402
+from bench import programs  # noqa: E402
 
-DURABILITY = {work.Level.NORMAL: "process", work.Level.FULL: "power"}
+#: What is played: the program, and what each of its questions is answered with.
+FORMS = {"chain": (programs.chain, work.ANSWER), "approvals": (programs.approvals, True)}
+WARM = 5  # answers before those that are timed
+URLS = {work.Level.MEMORY: "memory://", work.Level.POSTGRES: "{}"}
+DURABILITY = {
+    work.Level.NORMAL: "process",
+    work.Level.FULL: "power",
+    work.Level.POSTGRES: "power",
+}
 SAMPLE = 60
 
 
@@ -46,22 +54,34 @@ class Ours:
         self.durability = ""
         self.cache = 1000
         self.runtime: Any = None
+        self.program: Any = programs.chain
+        self.value: Any = work.ANSWER
 
     def call(self, pauses: int) -> Any:
         """The program that is played; subclasses override it."""
-        return chain(pauses)
+        return self.program(pauses)
 
-    async def open(self, level: str, path: str) -> speak.Reply:
+    async def open(self, level: str, path: str, form: str = "chain") -> speak.Reply:
         wanted = work.Level(level)
-        self.url = "memory://" if wanted is work.Level.MEMORY else f"sqlite:///{path}"
+        self.program, self.value = FORMS[form]
+        self.url = URLS.get(wanted, "sqlite:///{}").format(path)
         self.durability = DURABILITY.get(wanted, "process")
         seconds = await self._reopen()
-        said = None if wanted is work.Level.MEMORY else synchronous()
         return {
             "versions": {"everhold": version("everhold")},
-            "synchronous": said,
+            "synchronous": await self._read_back(wanted),
             "seconds": seconds,
         }
+
+    async def _read_back(self, level: work.Level) -> Any:
+        """What the database says about the durability of everhold's own connection."""
+        if level is work.Level.MEMORY:
+            return None
+        if level is not work.Level.POSTGRES:
+            return synchronous()
+        await self.sequence(1, 1)  # the writer connects at its first commit
+        line = self.runtime.store._group._line
+        return (await (await line.execute("SHOW synchronous_commit")).fetchone())[0]
 
     async def _reopen(self) -> float:
         await self.stack.aclose()
@@ -79,22 +99,65 @@ class Ours:
     async def sequence(self, sessions: int, pauses: int) -> speak.Reply:
         """One session after the other, each alone."""
         runtime = self.runtime
+        value = self.value
         started = 0.0
         stepped = 0.0
+        worked = 0.0
         for _ in range(sessions):
             before = perf_counter()
             status = await runtime.start(self.call(pauses))
             between = perf_counter()
+            spent = process_time()
             try:
                 for _ in range(pauses):
-                    status = await runtime.answer(status.queries[0], work.ANSWER)
+                    status = await runtime.answer(status.queries[0], value)
             except AttributeError as error:
                 raise AssertionError(f"it should ask on, but is {status!r}") from error
+            worked += process_time() - spent
             after = perf_counter()
             started += between - before
             stepped += after - between
             work.expect(status.result, pauses)
-        return {"start": started / sessions, "step": stepped / (sessions * pauses)}
+        steps = sessions * pauses
+        return {"start": started / sessions, "step": stepped / steps, "cpu": worked / steps}
+
+    async def cold(self, sessions: int, answers: int) -> speak.Reply:
+        """Answer sessions that have this many answers and are not in memory: each is read,
+        replayed, and makes one step.
+        """
+        paused = await asyncio.gather(
+            *(self.runtime.start(self.call(answers * 2)) for _ in range(sessions + WARM))
+        )
+        await asyncio.gather(*(self._play(status, answers) for status in paused))
+        await self._reopen()
+        for status in paused[:WARM]:
+            await self.runtime.answer(status.session_id, self.value)
+        before = perf_counter()
+        for status in paused[WARM:]:
+            last = await self.runtime.answer(status.session_id, self.value)
+        ended = perf_counter()
+        if last.queries[0].id != f"q-{answers + 1}":
+            raise AssertionError(f"it should ask on after {answers + 1} answers, not {last!r}")
+        return {"step": (ended - before) / sessions}
+
+    async def fresh(self, path: str, sessions: int, pauses: int) -> speak.Reply:
+        """The first steps of a new file."""
+        await self.stack.aclose()
+        self.url = f"sqlite:///{path}"
+        await self._reopen()
+        return await self.sequence(sessions, pauses)
+
+    async def calls(self, sessions: int, steps: int) -> speak.Reply:
+        """Sessions whose steps call a function; a step lasts from one call to the next."""
+        taken = 0.0
+        for _ in range(sessions):
+            programs.fetched.clear()
+            status = await self.runtime.start(programs.calls(steps + 1))
+            if status.state != "completed":
+                status = await self.runtime.wait(status.session_id)
+            work.expect(status.result, steps + 1)
+            taken += programs.fetched[-1] - programs.fetched[0]
+        return {"step": taken / (sessions * steps)}
 
     async def length(self, pauses: int) -> speak.Reply:
         """One long session, each step timed."""
@@ -102,7 +165,7 @@ class Ours:
         times = []
         for _ in range(pauses):
             before = perf_counter()
-            status = await self.runtime.answer(status.queries[0], work.ANSWER)
+            status = await self.runtime.answer(status.queries[0], self.value)
             times.append(perf_counter() - before)
         work.expect(status.result, pauses)
         return work.early_and_late(times)
@@ -114,14 +177,17 @@ class Ours:
             *(self.runtime.start(self.call(pauses)) for _ in range(sessions))
         )
         async with burning(busy) as burn:
+            spent = process_time()
             began = perf_counter()
             ends = await asyncio.gather(*(self._play(status, pauses) for status in paused))
             ended = perf_counter()
+            spent = process_time() - spent
         for status in ends:
             work.expect(status.result, pauses)
         return {
             "start": (began - before) / sessions,
             "step": (ended - began) / (sessions * pauses),
+            "cpu": spent / (sessions * pauses),
             "began": began,
             "ended": ended,
             "share": burn.share,
@@ -129,7 +195,7 @@ class Ours:
 
     async def _play(self, status: Any, pauses: int) -> Any:
         for _ in range(pauses):
-            status = await self.runtime.answer(status.queries[0], work.ANSWER)
+            status = await self.runtime.answer(status.queries[0], self.value)
         return status
 
     async def lengthen(self, answers: int) -> speak.Reply:
@@ -154,7 +220,7 @@ class Ours:
         """Answer a session that is not in memory, in a runtime opened for the purpose."""
         opened = await self._reopen() if reopen else 0.0
         before = perf_counter()
-        status = await self.runtime.answer(session, work.ANSWER)
+        status = await self.runtime.answer(session, self.value)
         answered = perf_counter() - before
         if len(status.queries) != 1:
             raise AssertionError(f"woken, it should ask one question, not {status!r}")
@@ -189,7 +255,10 @@ def resident() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-VERBS = ("open", "close", "sequence", "length", "crowd", "lengthen", "park", "wake", "memory")
+VERBS = (
+    *("open", "close", "sequence", "cold", "fresh", "calls", "length", "crowd"),
+    *("lengthen", "park", "wake", "memory"),
+)
 
 
 def main() -> None:

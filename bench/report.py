@@ -1,222 +1,325 @@
-"""Formats the figures: a table for the terminal, docs/benchmarks.md, JSON."""
+"""The tables: of the terminal, and of docs/benchmarks.md. Ratios, counts and bytes; times stand in
+one table of their own.
+"""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from bench.contender import CONTENDERS, FLOOR
 from bench.figure import Figure
+from bench.record import Record
 from bench.target import TARGETS, Target
 
+Figures = Mapping[str, Figure]
+
 #: Whose conversations are held, and what they are called.
-SPEAKERS = {"everhold": "**everhold**", "langgraph": "LangGraph", "pydantic-ai": "Pydantic AI"}
+SPEAKERS: Final = {
+    "everhold": "**everhold**",
+    "langgraph": "LangGraph, `MessagesState`",
+    "langgraph-delta": "LangGraph, `DeltaChannel` (beta)",
+    "pydantic-ai": "Pydantic AI",
+}
 #: Whose workers share a Postgres.
-FLEETS = {"everhold": "**everhold**", "dbos": "DBOS"}
-METHOD = Path(__file__).with_name("method.md")
+FLEETS: Final = {"everhold": "**everhold**", "dbos": "DBOS"}
+CALLERS: Final = {
+    "floor-call": "floor: two commits",
+    "everhold": "**everhold**, `ctx.call`",
+    "dbos-step": "DBOS, a step",
+    "dbos-step-async": "DBOS, an async step",
+    "langgraph-task": "LangGraph, a task",
+}
+#: What is done in files of many sessions.
+LISTS: Final = {
+    "open": "open the file",
+    "answer": "answer a session that is not in memory",
+    "inbox": "the inbox, 10 questions",
+    "newest": "the newest 100 sessions",
+    "state": "100 that failed",
+    "label": "100 with a label",
+    "retention": "100 that ended first",
+    "delete": "retention deletes 5",
+    "due": "timers and others that need a move",
+}
+GROWN: Final = {
+    "deliveries": "answers in one session",
+    "replay": "… read and replayed",
+    "reading": "… listed as steps and transcript",
+    "children": "children of one session",
+    "questions": "open questions, answered one by one",
+    "answers": "… answered by one call",
+    "inputs": "inputs queued during a turn",
+    "conversation": "turns of a conversation",
+    "reopening": "… read again, and one more turn",
+}
+#: Times, for readers who need to know whether something takes microseconds or seconds.
+MAGNITUDES: Final = {
+    "step.normal.floor.us": "the floor: a bare coroutine and one SQLite commit",
+    "step.normal.everhold.us": "a durable step, session in memory; a killed process loses nothing",
+    "step.full.everhold.us": "… a power cut loses nothing",
+    "cold.normal.everhold.us": "… of a session with 20 answers that is not in memory",
+    "resume.everhold.cold_1000_ms": "… with 1000 answers",
+    "turn.everhold.100.ms": "a turn of an agent, without its model",
+    "paused.everhold.many.open_and_answer_ms": "open a file of 100,000 paused sessions, answer one",
+    "lists.inbox.us": "ten questions of the inbox, among a million sessions",
+    "postgres.1.everhold.turn_ms": "a turn that another process does, through PostgreSQL",
+    "startup.help_ms": "`everhold --help`",
+    "mcp.everhold.first_answer_ms": "`everhold mcp`, from its start to its first answer",
+    "fleet.takeover.here_s": "another worker resumes the session of a killed one",
+    "fleet.takeover.elsewhere_s": "… that was on another machine (lease of 10 s)",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One run."""
+def show(record: Record) -> None:
+    """Print the tables, and the targets that were not measured."""
+    figures = record.figures
+    tables = (targets, steps, others, crowds, turns, fleets, lists, growth, instructions)
+    for table in tables:
+        text = table(figures)
+        if text:
+            print(text, end="\n\n")
+    for target in list_unmeasured(figures):
+        print(f"not measured in this run: {target.figure}")
 
-    figures: Mapping[str, Figure]
-    machine: Mapping[str, str]
-    versions: Mapping[str, str]
-    quick: bool
 
-    def record(self) -> dict[str, Any]:
-        """Everything, under stable names."""
-        targets = {
-            target.figure: {
-                "limit": target.limit,
-                "at_least": target.at_least,
-                "met": target.is_met(figure),
-            }
-            for target, figure in self.judged()
+def judge(figures: Figures) -> dict[str, Any]:
+    """Every target whose figure was measured."""
+    return {
+        target.figure: {
+            "limit": target.limit,
+            "stretch": target.stretch,
+            "at_least": target.at_least,
+            "met": target.is_met(figure),
         }
-        return {
-            "quick": self.quick,
-            "machine": dict(self.machine),
-            "versions": dict(self.versions),
-            "figures": {name: figure.record() for name, figure in sorted(self.figures.items())},
-            "targets": targets,
-        }
+        for target, figure in _measured(figures)
+    }
 
-    def judged(self) -> Iterator[tuple[Target, Figure]]:
-        return (
-            (target, self.figures[target.figure])
-            for target in TARGETS
-            if target.figure in self.figures
+
+def _measured(figures: Figures) -> Iterator[tuple[Target, Figure]]:
+    return ((target, figures[target.figure]) for target in TARGETS if target.figure in figures)
+
+
+def list_unmeasured(figures: Figures) -> list[Target]:
+    return [target for target in TARGETS if target.figure not in figures]
+
+
+def list_missed(figures: Figures) -> list[tuple[Target, Figure]]:
+    return [(target, figure) for target, figure in _measured(figures) if not target.is_met(figure)]
+
+
+# ---- tables: empty if nothing of them was measured
+
+
+def targets(figures: Figures) -> str:
+    rows = [
+        (
+            target.what,
+            _with_unit(figure.value, figure),
+            f"{format_value(figure.low)} – {format_value(figure.high)}",
+            f"{target.sign} {_with_unit(target.limit, figure)}",
+            "–" if target.stretch is None else format_value(target.stretch),
+            "met" if target.is_met(figure) else "**missed**",
         )
+        for target, figure in _measured(figures)
+    ]
+    return _table(("what", "measured", "middle half", "target", "stretch", ""), rows)
 
-    def unmeasured(self) -> list[Target]:
-        return [target for target in TARGETS if target.figure not in self.figures]
 
-    def targets(self) -> str:
-        rows = [
-            (
-                target.what,
-                f"{_round(figure.value)} {figure.unit}",
-                f"{_round(figure.low)} – {_round(figure.high)}",
-                f"{target.sign} {_round(target.limit)} {figure.unit}",
-                "met" if target.is_met(figure) else "**missed**",
-            )
-            for target, figure in self.judged()
+def steps(figures: Figures) -> str:
+    """The work of 20 pauses side by side, as multiples of the floor."""
+    columns = {
+        "`NORMAL`": "step.normal.{}.over_floor",
+        "not in memory": "cold.normal.{}.over_floor",
+        "`FULL`": "step.full.{}.over_floor",
+        "in memory only": "step.memory.{}.over_floor",
+        "PostgreSQL": "step.postgres.{}.over_floor",
+        "start": "start.normal.{}.over_floor",
+        "bytes a step": "size.{}.in_sequence.bytes_per_step",
+    }
+    ones = set(columns) - {"bytes a step", "not in memory", "in memory only"}
+    rows = []
+    for name, contender in CONTENDERS.items():
+        cells = [
+            "1" if name == FLOOR and title in ones else _cell(figures, column.format(name))
+            for title, column in columns.items()
         ]
-        return _table(("what", "measured", "middle half", "target", ""), rows)
+        rows.append((contender.title, *cells))
+    return _table(("", *columns), rows)
 
-    def steps(self) -> str:
-        """The work of 20 pauses side by side, both pairs of levels."""
-        header = [
-            "",
-            "`NORMAL`, µs",
-            "× floor",
-            "`FULL`, µs",
-            "× floor",
-            "memory, µs",
-            "start, µs",
-            "bytes a step",
-        ]
-        return _table(
-            header, [self._step_row(name) for name in CONTENDERS if self._has("step", name)]
+
+def others(figures: Figures) -> str:
+    """Steps that call a function, and approvals."""
+    rows = [
+        (title, _cell(figures, f"call.normal.{name}.over_floor")) for name, title in CALLERS.items()
+    ]
+    rows.append(
+        (
+            "**everhold**, an approval answered",
+            _cell(figures, "approval.normal.everhold.over_floor"),
         )
+    )
+    return _table(("", "× floor's step"), rows)
 
-    def _step_row(self, name: str) -> list[str]:
-        row = [CONTENDERS[name].title]
-        for level in ("normal", "full"):
-            row += [
-                self._cell(f"step.{level}.{name}.us"),
-                "1" if name == FLOOR else self._cell(f"step.{level}.{name}.over_floor"),
-            ]
-        last = (
-            f"step.memory.{name}.us",
-            f"start.normal.{name}.us",
-            f"size.{name}.in_sequence.bytes_per_step",
-        )
-        return [*row, *map(self._cell, last)]
 
-    def crowds(self) -> str:
-        """Long sessions and many sessions side by side."""
-        columns = ("length.{}.early_us", "length.{}.late_us", "crowd.{}.steps_per_s")
-        header = ["", *("step 10, µs", "step 1000, µs", "1000 at once, steps/s") * 2]
-        rows = [
-            [
-                CONTENDERS[name].title,
-                *(
-                    self._cell(column.format(f"{level}.{name}"))
-                    for level in ("normal", "full")
-                    for column in columns
-                ),
-            ]
-            for name in CONTENDERS
-            if self._has("length", name)
+def crowds(figures: Figures) -> str:
+    """Long sessions and many sessions side by side."""
+    columns = {
+        "step 1000 over step 10, `NORMAL`": "length.normal.{}.late_over_early",
+        "`FULL`": "length.full.{}.late_over_early",
+        "many at once, × floor, `NORMAL`": "crowd.normal.{}.over_floor",
+        "`FULL` ": "crowd.full.{}.over_floor",
+    }
+    rows = [
+        (contender.title, *(_cell(figures, column.format(name)) for column in columns.values()))
+        for name, contender in CONTENDERS.items()
+    ]
+    return _table(("", *columns), rows)
+
+
+def turns(figures: Figures) -> str:
+    """A conversation with an agent side by side."""
+    found = list_turns(figures)
+    header = ["", *(text for turn in found for text in (f"turn {turn}, × floor", "bytes a turn"))]
+    rows = [
+        [
+            title,
+            *(
+                _cell(figures, f"turn.{name}.{turn}.{column}")
+                for turn in found
+                for column in ("over_floor", "bytes")
+            ),
         ]
-        return _table(header, rows)
+        for name, title in SPEAKERS.items()
+    ]
+    return _table(header, rows)
 
-    def turns(self) -> str:
-        """A conversation with an agent side by side."""
-        found = {
+
+def list_turns(figures: Figures) -> list[int]:
+    """The turns of conversations that were measured."""
+    return sorted(
+        {
             int(name.split(".")[2])
-            for name in self.figures
-            if name.startswith("turn.") and name.endswith(".ms")
+            for name in figures
+            if name.startswith("turn.") and name.endswith(".bytes")
         }
-        columns = [column for turn in sorted(found) for column in (f"{turn}.ms", f"{turn}.bytes")]
-        header = [
-            "",
-            *(text for turn in sorted(found) for text in (f"turn {turn}, ms", "bytes a turn")),
-        ]
-        rows = [
-            [title, *(self._cell(f"turn.{name}.{column}") for column in columns)]
-            for name, title in SPEAKERS.items()
-            if self._has("turn", name)
-        ]
-        return _table(header, rows)
+    )
 
-    def fleets(self) -> str:
-        """Workers on Postgres side by side."""
-        sizes = (1, 2, 4)
-        header = [
-            "",
-            *(f"{size} workers, steps/s" for size in sizes),
-            *(f"{size}, turn ms" for size in sizes),
-        ]
-        rows = [
-            [
-                title,
-                *(
-                    self._cell(f"postgres.{size}.{name}.{what}")
-                    for what in ("steps_per_s", "turn_ms")
-                    for size in sizes
-                ),
-            ]
-            for name, title in FLEETS.items()
-            if any(f"postgres.{size}.{name}.steps_per_s" in self.figures for size in sizes)
-        ]
-        return _table(header, rows)
 
-    def page(self) -> str:
-        """The whole of docs/benchmarks.md."""
-        facts = [f"- {what}: {fact}" for what, fact in {**self.machine, **self.versions}.items()]
-        fsync = self._cell("fsync.us")
-        return (
-            "\n\n".join(
-                [
-                    "# Benchmarks",
-                    "Written by `python -m bench --write-docs`; do not edit. "
-                    "`python -m bench --quick` shows that the bench works; its figures do not"
-                    " count.",
-                    "## What we want to reach",
-                    self.targets(),
-                    "## 20 pauses, one session alone",
-                    self.steps(),
-                    f"An fsync cost about {fsync} µs in this run (the floor's step, `FULL` less"
-                    " `NORMAL`). "
-                    "At `FULL` everybody pays it at least once a step, so ratios are closer"
-                    " together there.",
-                    "## 1000 pauses, and 1000 sessions at once",
-                    "The first three columns are at `NORMAL`, the last three at `FULL`.",
-                    self.crowds(),
-                    "## A conversation with an agent",
-                    "Inputs and answers of 1 KB each, on the same scripted model, at `NORMAL`.",
-                    self.turns(),
-                    "## Workers on Postgres",
-                    "Sessions of 20 steps lie in the database; workers take them there. Every"
-                    " commit is synced.",
-                    self.fleets(),
-                    "A turn that a front accepts and a worker does takes"
-                    f" {self._cell('postgres.turn.statements')} SQL "
-                    f"statements, BEGIN and COMMIT included; reconciliation and chores send "
-                    f"{self._cell('postgres.turn.statements_aside')} a turn beside them.\n\n"
-                    f"A paused session is {self._cell('fleet.idle.rows_per_session')} rows"
-                    " there, with "
-                    f"{self._cell('fleet.idle.bytes_per_session')} bytes.",
-                    "## The machine",
-                    "\n".join(facts),
-                    METHOD.read_text(encoding="utf-8").strip(),
-                    "All figures, with their spread: [bench/results.json](../bench/results.json).",
-                ]
+def fleets(figures: Figures) -> str:
+    """Workers on Postgres side by side."""
+    sizes = (1, 2, 4)
+    header = ["", *(f"{size} workers" for size in sizes)]
+    rows = [
+        (
+            "steps per second, everhold's over DBOS's",
+            *(_cell(figures, f"postgres.{size}.over_dbos") for size in sizes),
+        ),
+        *(
+            (
+                f"… {title}, over its own with one worker",
+                *(_cell(figures, f"postgres.{size}.{name}.over_one") for size in sizes),
             )
-            + "\n"
+            for name, title in FLEETS.items()
+        ),
+        (
+            "a turn, everhold's time over DBOS's workflow of one step",
+            *(_cell(figures, f"postgres.{size}.turn_over_dbos") for size in sizes),
+        ),
+    ]
+    return _table(header, rows)
+
+
+def lists(figures: Figures) -> str:
+    """Files of many sessions: CPU time over the same with the fewest."""
+    sizes = list_sizes(figures)
+    rows = [
+        (title, *(_cell(figures, f"lists.{name}.{size}.over_few") for size in sizes))
+        for name, title in LISTS.items()
+    ]
+    return _table(("", *(f"{size:,} sessions" for size in sizes)), rows)
+
+
+def list_sizes(figures: Figures) -> list[int]:
+    """Sessions of the files whose lists were read, without the smallest."""
+    return sorted(
+        int(name.split(".")[2])
+        for name in figures
+        if name.startswith("lists.inbox.") and name.endswith(".over_few") and "many" not in name
+    )
+
+
+def growth(figures: Figures) -> str:
+    """One session that grows large."""
+    rows = [
+        (title, _cell(figures, f"growth.{name}.largest"), _cell(figures, f"growth.{name}.exponent"))
+        for name, title in GROWN.items()
+        if f"growth.{name}.largest" in figures
+    ]
+    return _table(("", "up to", "exponent"), rows)
+
+
+def instructions(figures: Figures) -> str:
+    """Instructions, which do not depend on the machine's load."""
+    rows = [
+        (
+            what,
+            _cell(figures, f"instructions.{name}"),
+            _cell(figures, f"instructions.{name}_over_floor"),
         )
-
-    def _has(self, kind: str, name: str) -> bool:
-        return any(
-            figure.startswith(f"{kind}.") and f".{name}." in figure for figure in self.figures
+        for name, what in (
+            ("floor", "floor: a step"),
+            ("step", "a step, session in memory"),
+            ("memory", "… in the memory store"),
+            ("cold", "… not in memory, 20 answers"),
+            ("start", "start to the first pause"),
+            ("call", "a step that calls a function"),
+            ("approval", "an approval answered"),
+            ("turn", "a turn of an agent"),
         )
+        if f"instructions.{name}" in figures
+    ]
+    return _table(("", "instructions", "× floor's step"), rows)
 
-    def _cell(self, name: str) -> str:
-        return _round(self.figures[name].value) if name in self.figures else "–"
+
+def magnitudes(figures: Figures) -> str:
+    rows = [
+        (what, _with_unit(figures[name].value, figures[name]))
+        for name, what in MAGNITUDES.items()
+        if name in figures
+    ]
+    return _table(("", "on this machine, about"), rows)
 
 
-def _round(value: float) -> str:
-    """Rounds to three significant digits."""
+def parts(record: Record) -> str:
+    rows = [
+        (name, part.source or "–", f"{part.load:.1f}", f"{part.minutes:.1f}")
+        for name, part in record.parts.items()
+    ]
+    return _table(("part", "everhold's code", "load before it", "minutes"), rows)
+
+
+# ---- cells
+
+
+def _cell(figures: Figures, name: str) -> str:
+    return format_value(figures[name].value) if name in figures else "–"
+
+
+def _with_unit(value: float, figure: Figure) -> str:
+    return f"{format_value(value)} {figure.unit}".strip()
+
+
+def format_value(value: float) -> str:
+    """Round to three significant digits."""
     size = abs(value)
     if size >= 1000:
         return f"{value:,.0f}"
     return f"{value:.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
 
 
-def _table(header: Any, rows: Any) -> str:
-    lines = [list(header), ["---"] * len(header), *(list(row) for row in rows)]
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of the rows in which something was measured; empty if there are none."""
+    kept = [row for row in rows if any(cell != "–" for cell in row[1:])]
+    if not kept:
+        return ""
+    lines = [header, ["---"] * len(header), *kept]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

@@ -1,9 +1,11 @@
 """The protocol of a contender: one JSON line per request on stdin, one per reply on stdout.
 
     {"verb": "open", "level": "NORMAL", "path": "..."}       -> {"versions": {...}, "synchronous": 1}
-    {"verb": "sequence", "sessions": 50, "pauses": 20}       -> {"start": s, "step": s}    seconds for one
+    {"verb": "sequence", "sessions": 50, "pauses": 20}       -> {"start": s, "step": s, "cpu": s}  seconds for one
+    {"verb": "cold", "sessions": 50, "answers": 20}          -> {"step": s}
+    {"verb": "calls", "sessions": 50, "steps": 20}           -> {"step": s}
     {"verb": "length", "pauses": 1000}                       -> {"early": s, "late": s, "mean": s}
-    {"verb": "crowd", "sessions": 1000, "pauses": 20}        -> {"start": s, "step": s}
+    {"verb": "crowd", "sessions": 1000, "pauses": 20}        -> {"start": s, "step": s, "cpu": s}
     {"verb": "close"}                                        -> {}
 
 An error is a reply too, `{"error": "..."}`: a contender that cannot do the work says so and the

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.contender import CONTENDERS, OURS, Contender
+from bench.contender import CONTENDERS, FLOOR, OURS, Contender
 from bench.scale import Scale
 from bench.speak import Reply
 from bench.work import SYNCHRONOUS, Level
@@ -47,7 +47,7 @@ class Stage:
 
     @contextmanager
     def worker(
-        self, who: str | Contender, level: Level, path: Path | None = None
+        self, who: str | Contender, level: Level, path: Path | str | None = None
     ) -> Iterator[Worker]:
         """Start a contender and open its database at this level; check that SQLite agrees on the
         level.
@@ -71,12 +71,16 @@ class Stage:
 
     @contextmanager
     def workers(self, level: Level, *names: str) -> Iterator[dict[str, Worker]]:
-        """All contenders of a level at once, by name."""
+        """All contenders of a level at once, by name. Nothing is durable in memory, so the floor
+        beside it is that of `NORMAL`.
+        """
         with ExitStack() as stack:
-            yield {
-                contender.name: stack.enter_context(self.worker(contender.name, level))
-                for contender in self.contenders(level, *names)
-            }
+            workers = {}
+            if level is Level.MEMORY and FLOOR in self.taking_part:
+                workers[FLOOR] = stack.enter_context(self.worker(FLOOR, Level.NORMAL))
+            for contender in self.contenders(level, *names):
+                workers[contender.name] = stack.enter_context(self.worker(contender.name, level))
+            yield workers
 
     @property
     def has_ours(self) -> bool:
@@ -86,12 +90,14 @@ class Stage:
 Slice = Callable[[str, Worker], Reply]
 
 
-def alternate(workers: Mapping[str, Worker], rounds: int, slice_: Slice) -> dict[str, list[Reply]]:
-    """Take slices from each worker in turn, every second round in reverse; the first round only
-    warms up.
+def alternate(
+    workers: Mapping[str, Worker], rounds: int, slice_: Slice, *, warm: bool = True
+) -> dict[str, list[Reply]]:
+    """Take slices from each worker in turn, every second round in reverse; one round before them
+    only warms up.
     """
     replies: dict[str, list[Reply]] = defaultdict(list)
-    for number in range(rounds + 1):
+    for number in range(0 if warm else 1, rounds + 1):
         for name in list(workers)[:: 1 if number % 2 else -1]:
             reply = slice_(name, workers[name])
             if number:

@@ -18,15 +18,19 @@ LATE: Final = slice(-20, -1)
 
 
 class Level(StrEnum):
-    """The durability of a step: it survives a killed process, a power loss, or nothing."""
+    """The durability of a step: it survives a killed process, a power loss, or nothing.
+
+    On PostgreSQL it survives a power loss.
+    """
 
     NORMAL = "NORMAL"
     FULL = "FULL"
     MEMORY = "MEMORY"
+    POSTGRES = "POSTGRES"
 
 
-# What `PRAGMA synchronous` says when it is read back.
-SYNCHRONOUS: Final = {Level.NORMAL: 1, Level.FULL: 2}
+# What SQLite's `PRAGMA synchronous` or PostgreSQL's `synchronous_commit` says when it is read back.
+SYNCHRONOUS: Final = {Level.NORMAL: 1, Level.FULL: 2, Level.POSTGRES: "on"}
 
 
 def expect(result: object, pauses: int) -> None:

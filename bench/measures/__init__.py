@@ -6,8 +6,14 @@ from typing import Final
 from bench.figure import Figure
 from bench.measures import (
     agents,
+    approvals,
+    calls,
+    cold,
     crowd,
     fleet,
+    fresh,
+    growth,
+    instructions,
     length,
     lists,
     lua,
@@ -25,6 +31,10 @@ from bench.stage import Stage
 
 MEASURES: Final[Mapping[str, Callable[[Stage], Iterable[Figure]]]] = {
     "step": step.measure,
+    "cold": cold.measure,
+    "calls": calls.measure,
+    "approvals": approvals.measure,
+    "fresh": fresh.measure,
     "size": size.measure,
     "length": length.measure,
     "crowd": crowd.measure,
@@ -32,6 +42,7 @@ MEASURES: Final[Mapping[str, Callable[[Stage], Iterable[Figure]]]] = {
     "resume": resume.measure,
     "paused": paused.measure,
     "lists": lists.measure,
+    "growth": growth.measure,
     "lua": lua.measure,
     "agents": agents.measure,
     "startup": startup.measure,
@@ -39,4 +50,5 @@ MEASURES: Final[Mapping[str, Callable[[Stage], Iterable[Figure]]]] = {
     "postgres": postgres.measure,
     "statements": statements.measure,
     "fleet": fleet.measure,
+    "instructions": instructions.measure,
 }

@@ -1,132 +1,149 @@
 """What a turn of an agent costs beside LangGraph and Pydantic AI, on the same scripted model.
 
 A turn is an input of 1024 characters and an answer of 1024: from the call to the moment when both
-are committed (SQLite, WAL, `synchronous=NORMAL` for all). *At turn n* is the median of ten turns
-around it. How a late turn compares with an early one is taken from pairs: a turn of a young
-conversation, and beside it one of the old one.
+are committed (SQLite, WAL, `synchronous=NORMAL` for all). Slices of some turns alternate around
+turn 10, 100 and 1000, with one of the floor's steps beside them. How a late turn of ours compares
+with an early one is taken from pairs: turns of a young conversation, and beside them turns of the
+old one.
 """
 
-import asyncio
-import json
-import os
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from statistics import mean
 
-import everhold
+from bench.contender import FLOOR, OURS
 from bench.environment import python_of
 from bench.figure import Figure
-from bench.stage import QUIET, Stage
-from bench.worker import ROOT, WorkerFailed
-from everhold.runtime import Runtime
-from everhold.stores.sqlite import SQLiteStore
+from bench.speak import Reply
+from bench.stage import QUIET, Stage, alternate
+from bench.work import PAUSES, Level
+from bench.worker import Worker
 
-AROUND = 10
+SLICES = 10
+#: Turns of a slice. Together they are a cycle of a `DeltaChannel`: its snapshot is among them.
+SLICE = 5
 #: Young conversations that are held beside an old one: each has ten of its turns.
 YOUNG = 5
+AROUND = 10
+#: Turns whose calls and statements are counted.
+COUNTED = 20
 SAID = "u" * 1024
 ANSWER = "a" * 1024
 
-#: Milliseconds of each of the turns around one, and bytes a turn.
-Turns = dict[int, tuple[list[float], float]]
 
-agent = everhold.Agent(instructions="Be brief.", name="bench")
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """Who holds a conversation. One that rewrites it with each turn has it `put` there, and takes
+    fewer turns.
+    """
+
+    name: str
+    module: str
+    title: str
+    peer: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
+    slice: int = SLICE
+    put: bool = False
+
+
+SPEAKERS = (
+    Speaker(OURS, "bench.talk", "**everhold**"),
+    Speaker(
+        "langgraph",
+        "bench.peers.langgraph_agent",
+        "LangGraph",
+        "langgraph",
+        {"form": "state"},
+        slice=1,
+        put=True,
+    ),
+    Speaker(
+        "langgraph-delta",
+        "bench.peers.langgraph_agent",
+        "LangGraph, `DeltaChannel`",
+        "langgraph",
+        {"form": "delta"},
+    ),
+    Speaker("pydantic-ai", "bench.peers.pydantic_agent", "Pydantic AI"),
+)
 
 
 def measure(stage: Stage) -> Iterator[Figure]:
-    turns = stage.scale.turns
-    if stage.has_ours:
-        found = asyncio.run(_ours(stage, turns))
-        yield from _figures("everhold", found)
-        yield Figure.of(
-            "turn.everhold.late_over_early",
-            "×",
-            asyncio.run(_late_over_early(stage, turns[0], turns[-1])),
-        )
-        yield Figure.of("turn.everhold.megabytes_per_1000", "MB", [found[turns[-1]][1] / 1000])
-    stage.versions["pydantic-ai"] = version("pydantic-ai-slim")
-    yield from _figures("pydantic-ai", _theirs(stage, sys.executable, "pydantic_agent", turns))
-    if any(name.startswith("langgraph") for name in stage.taking_part):
-        yield from _figures(
-            "langgraph", _theirs(stage, python_of("langgraph"), "langgraph_agent", turns)
-        )
+    if not stage.has_ours:
+        return
+    with ExitStack() as stack:
+        speakers = {
+            one.name: stack.enter_context(_speaking(stage, one))
+            for one in SPEAKERS
+            if one.peer is None or any(name.startswith(one.peer) for name in stage.taking_part)
+        }
+        workers = dict(speakers)
+        if FLOOR in stage.taking_part:
+            workers[FLOOR] = stack.enter_context(stage.worker(FLOOR, Level.NORMAL))
+        for turn in stage.scale.turns:
+            yield from _around(workers, turn)
+        ours = speakers[OURS]
+        size = ours.ask("size")["bytes"]
+        yield Figure.of("turn.everhold.bytes", "B", [size / ours.ask("reached")["turns"]])
+        yield from _pairs(ours, stage.scale.turns[0])
+        counted = ours.ask("count", turns=COUNTED)
+        yield Figure.of("turn.everhold.calls", "calls", [counted["calls"]])
+        yield Figure.of("turn.everhold.statements", "statements", [counted["statements"]])
 
 
-def _figures(who: str, found: Turns) -> Iterator[Figure]:
-    for turn, (taken, size) in found.items():
-        yield Figure.of(f"turn.{who}.{turn}.ms", "ms", taken)
-        yield Figure.of(f"turn.{who}.{turn}.bytes", "B", [size])
+@contextmanager
+def _speaking(stage: Stage, one: Speaker) -> Iterator[Worker]:
+    python = python_of(one.peer) if one.peer else sys.executable
+    worker = Worker(one.name, [python, "-m", one.module], env=QUIET)
+    path = str(stage.file(one.name))
+    try:
+        opened = worker.ask("open", path=path, said=SAID, answer=ANSWER, **one.options)
+        stage.versions |= opened["versions"]
+        yield worker
+        worker.ask("close")
+    finally:
+        worker.end()
 
 
-async def _ours(stage: Stage, turns: tuple[int, ...]) -> Turns:
-    found: Turns = {}
-    _, empty = await _held(stage.file("agent"), 0)
-    for turn in turns:
-        taken, size = await _held(stage.file("agent"), turn + AROUND // 2)
-        found[turn] = taken[-AROUND:], (size - empty) / len(taken)
-    return found
+def _around(workers: dict[str, Worker], turn: int) -> Iterator[Figure]:
+    """The turns around one, in slices; with fewer slices where there are not so many turns."""
+    slices = max(min(SLICES, turn // SLICE), 1)
+    speakers = {one.name: one for one in SPEAKERS if one.name in workers}
+    before = {}
+    for name, one in speakers.items():
+        turns = slices * one.slice
+        workers[name].ask("put" if one.put else "reach", turn=max(turn - turns // 2, 1))
+        before[name] = workers[name].ask("size")["bytes"]
+
+    def slice_(name: str, worker: Worker) -> Reply:
+        if name == FLOOR:
+            return worker.ask("sequence", sessions=20, pauses=PAUSES)
+        return {"step": mean(worker.ask("turns", count=speakers[name].slice)["seconds"])}
+
+    replies = alternate(workers, slices, slice_, warm=False)
+    for name, one in speakers.items():
+        at = f"turn.{name}.{turn}"
+        taken = replies[name]
+        yield Figure.of(f"{at}.ms", "ms", [reply["step"] * 1e3 for reply in taken])
+        if FLOOR in replies:
+            over = [a["step"] / b["step"] for a, b in zip(taken, replies[FLOOR], strict=True)]
+            yield Figure.of(f"{at}.over_floor", "×", over)
+        if name != OURS and OURS in replies:
+            over = [a["step"] / b["step"] for a, b in zip(taken, replies[OURS], strict=True)]
+            yield Figure.of(f"{at}.over_everhold", "×", over)
+        added = workers[name].ask("size")["bytes"] - before[name]
+        yield Figure.of(f"{at}.bytes", "B", [added / (slices * one.slice)])
 
 
-async def _held(path: Path, turns: int) -> tuple[list[float], int]:
-    """How long each turn took, in milliseconds, and the size of the file afterwards."""
-    async with _opened(path) as runtime:
-        session = await runtime.session(agent, "chat")
-        taken = [await _turn(session) for _ in range(turns)]
-    return taken, path.stat().st_size
-
-
-async def _late_over_early(stage: Stage, early: int, late: int) -> list[float]:
-    """Pair by pair, what a turn around `late` took over one around `early`: what the machine does
-    meets both.
-    """
+def _pairs(ours: Worker, early: int) -> Iterator[Figure]:
+    """Pair by pair, what a late turn took over one around `early`."""
     pairs: list[float] = []
-    async with _opened(stage.file("agent")) as one, _opened(stage.file("agent")) as other:
-        old = await one.session(agent, "old")
-        await _talked(old, late - YOUNG * AROUND // 2)
-        for number in range(YOUNG):
-            young = await other.session(agent, f"young-{number}")
-            await _talked(young, early - AROUND // 2)
-            for _ in range(AROUND):
-                beside = await _turn(young)
-                pairs.append(await _turn(old) / beside)
-    return pairs
-
-
-def _opened(path: Path) -> Runtime:
-    return Runtime(SQLiteStore(path, durability="process"), llm=_model, recover=False)
-
-
-async def _model(query: everhold.Query) -> str:
-    return ANSWER
-
-
-async def _talked(session: everhold.AgentSession, turns: int) -> None:
-    for _ in range(turns):
-        await session.send(SAID)
-
-
-async def _turn(session: everhold.AgentSession) -> float:
-    """How long a turn took, in milliseconds."""
-    began = time.perf_counter()
-    await session.send(SAID)
-    return (time.perf_counter() - began) * 1e3
-
-
-def _theirs(stage: Stage, python: str, module: str, turns: tuple[int, ...]) -> Turns:
-    told: dict[str, Any] = {"path": str(stage.file(module)), "turns": turns, "around": AROUND}
-    done = subprocess.run(
-        [python, "-m", f"bench.peers.{module}"],
-        cwd=ROOT,
-        env={**os.environ, **QUIET},
-        input=json.dumps({**told, "said": SAID, "answer": ANSWER}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise WorkerFailed(module, done.stderr)
-    return {int(turn): (taken, size) for turn, (taken, size) in json.loads(done.stdout).items()}
+    for number in range(YOUNG):
+        young = ours.ask("young_turns", name=f"y{number}", reach=early - AROUND // 2, count=0)
+        for _ in range(AROUND):
+            young = ours.ask("young_turns", name=f"y{number}", reach=0, count=1)
+            old = ours.ask("turns", count=1)
+            pairs.append(old["seconds"][0] / young["seconds"][0])
+    yield Figure.of("turn.everhold.late_over_early", "×", pairs)

@@ -161,7 +161,7 @@ def _idle(stage: Stage, server: Server) -> Iterator[Figure]:
             )
         with crew(server, OURS, 1, f"idle_{sessions}") as (worker,):
             held.append(worker.ask("memory")["megabytes"])
-    yield Figure.of("fleet.idle.rows_per_session", "", [rows / sessions])
+    yield Figure.of("fleet.idle.rows_per_session", "rows", [rows / sessions])
     yield Figure.of("fleet.idle.bytes_per_session", "B", [size / sessions])
     yield Figure.of("fleet.idle.growth_mb", "MB", [held[1] - held[0]])
 

@@ -5,7 +5,7 @@ process; and how fast Lua itself is in the sandbox, beside a plain state.
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from bench.contender import CONTENDERS, OURS, Contender
+from bench.contender import CONTENDERS, FLOOR, OURS, Contender
 from bench.figure import Figure
 from bench.sandbox import WORKS
 from bench.speak import Reply
@@ -50,9 +50,18 @@ def _steps(stage: Stage) -> Iterator[Figure]:
     ):
         with ExitStack() as stack:
             workers = {one.name: stack.enter_context(stage.worker(one, level)) for one in who}
+            if FLOOR in stage.taking_part:
+                workers[FLOOR] = stack.enter_context(stage.worker(FLOOR, Level.NORMAL))
             replies = alternate(workers, stage.scale.rounds, _slice)
         at = level.lower()
         here = replies[HERE.name]
+        if FLOOR in replies:
+            floor = replies[FLOOR]
+            yield Figure.of(f"lua.{at}.step_over_floor", "×", ratios(here, floor))
+            yield Figure.of(f"lua.{at}.start_over_floor", "×", ratios(here, floor, "start"))
+            if THERE.name in replies:
+                over = ratios(replies[THERE.name], floor)
+                yield Figure.of("lua.worker.step_over_floor", "×", over)
         yield Figure.of(f"lua.{at}.step_us", "µs", [reply["step"] * 1e6 for reply in here])
         yield Figure.of(f"lua.{at}.start_ms", "ms", [reply["start"] * 1e3 for reply in here])
         yield Figure.of(f"lua.{at}.step_over_python", "×", ratios(here, replies[OURS]))
@@ -67,10 +76,22 @@ def _slice(name: str, worker: Worker) -> Reply:
 
 
 def _resume(stage: Stage) -> Iterator[Figure]:
-    path = stage.file("lua-resume")
-    with stage.worker(HERE, Level.NORMAL, path) as worker:
-        session = worker.ask("lengthen", answers=stage.scale.long)["session"]
-    with stage.worker(HERE, Level.NORMAL, path) as worker:
-        worker.ask("wake", session=session, reopen=False)
-        woken = [worker.ask("wake", session=session) for _ in range(stage.scale.rounds)]
-    yield Figure.of("lua.resume.cold_1000_ms", "ms", [reply["answer"] * 1e3 for reply in woken])
+    """The Lua program and the Python program in turn, each in a file of its own."""
+    taken: dict[str, list[float]] = {}
+    with ExitStack() as stack:
+        sessions = {}
+        workers = {}
+        for one in (HERE, CONTENDERS[OURS]):
+            path = stage.file(f"resume-{one.name}")
+            with stage.worker(one, Level.NORMAL, path) as worker:
+                sessions[one.name] = worker.ask("lengthen", answers=stage.scale.long)["session"]
+            workers[one.name] = stack.enter_context(stage.worker(one, Level.NORMAL, path))
+        for number in range(stage.scale.rounds + 1):
+            for name, worker in workers.items():
+                woken = worker.ask("wake", session=sessions[name])
+                if number:
+                    taken.setdefault(name, []).append(woken["answer"])
+    here, python = taken[HERE.name], taken[OURS]
+    yield Figure.of("lua.resume.cold_1000_ms", "ms", [seconds * 1e3 for seconds in here])
+    over = [lua / plain for lua, plain in zip(here, python, strict=True)]
+    yield Figure.of("lua.resume.cold_over_python", "×", over)

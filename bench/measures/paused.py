@@ -8,6 +8,7 @@ from bench.figure import Figure
 from bench.speak import Reply
 from bench.stage import Stage, bytes_of, say
 from bench.work import Level
+from bench.worker import Worker
 
 PROCESSES = 5
 WAKES = 10
@@ -23,16 +24,27 @@ def measure(stage: Stage) -> Iterator[Figure]:
     large = []
     for number in range(PROCESSES):
         turn = slice(number * WAKES, (number + 1) * WAKES)
-        small.append(_wake(stage, few, few_ids[turn]))
-        large.append(_wake(stage, many, many_ids[turn]))
+        with (
+            stage.worker(OURS, Level.NORMAL, few) as one,
+            stage.worker(OURS, Level.NORMAL, many) as other,
+        ):
+            pairs = [
+                (_wake(one, here), _wake(other, there))
+                for here, there in zip(few_ids[turn], many_ids[turn], strict=True)
+            ][1:]
+            small.append({"wakes": [pair[0] for pair in pairs], **one.ask("memory")})
+            large.append({"wakes": [pair[1] for pair in pairs], **other.ask("memory")})
+    taken = {}
     for name, woken in (("few", small), ("many", large)):
-        times = [
+        taken[name] = [
             (reply["open"] + reply["answer"]) * 1e3 for wake in woken for reply in wake["wakes"]
         ]
-        yield Figure.of(f"paused.everhold.{name}.open_and_answer_ms", "ms", times)
+        yield Figure.of(f"paused.everhold.{name}.open_and_answer_ms", "ms", taken[name])
         yield Figure.of(
             f"paused.everhold.{name}.resident_mb", "MB", [wake["megabytes"] for wake in woken]
         )
+    over = [late / early for early, late in zip(taken["few"], taken["many"], strict=True)]
+    yield Figure.of("paused.everhold.many_over_few", "×", over)
     growth = [
         most["megabytes"] - least["megabytes"] for most, least in zip(large, small, strict=True)
     ]
@@ -46,11 +58,6 @@ def _park(stage: Stage, sessions: int) -> tuple[Path, list[str]]:
         return path, worker.ask("park", sessions=sessions)["sessions"]
 
 
-def _wake(stage: Stage, path: Path, sessions: list[str]) -> Reply:
-    """In a fresh process, wake these sessions, each in a runtime opened for it; then ask what it
-    holds.
-    """
-    with stage.worker(OURS, Level.NORMAL, path) as worker:
-        worker.ask("wake", session=sessions[0])
-        wakes = [worker.ask("wake", session=session) for session in sessions[1:]]
-        return {"wakes": wakes, **worker.ask("memory")}
+def _wake(worker: Worker, session: str) -> Reply:
+    """Open the runtime for this session, and answer it."""
+    return worker.ask("wake", session=session)

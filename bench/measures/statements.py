@@ -3,13 +3,13 @@ worker does.
 
 Front and worker are two runtimes in one process, each with its own connections. All they send is
 counted, BEGIN and COMMIT included. What reconciliation and chores send is counted apart: it does
-not depend on turns.
+not depend on turns. Commits are the transactions that wrote something, as the server numbers them.
 """
 
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -27,6 +27,8 @@ ASIDE: Final = re.compile(
     r"|SELECT id, host, pid|INSERT INTO \S+worker |SELECT coalesce\(sum\(count\)|SELECT \S*,"
     r" ?\S*pulse)"
 )
+
+LAST_TRANSACTION: Final = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 
 clerk = everhold.Agent(name="counted", instructions="Be brief.")
 
@@ -69,8 +71,12 @@ def counted() -> Iterator[Sent]:
         psycopg.AsyncConnection.execute = execute  # type: ignore[method-assign]
 
 
-async def turns(url: str, count: int) -> tuple[list[int], int]:
-    """The statements of each of so many turns, and what was sent beside them."""
+async def turns(
+    url: str, count: int, numbered: Callable[[], int] = lambda: 0
+) -> tuple[list[int], int, list[int]]:
+    """The statements of each of so many turns, what was sent beside them, and the commits of each
+    turn: `numbered` says how many transactions there were.
+    """
     with counted() as sent:
         async with (
             everhold.open(url, recover=False) as front,
@@ -82,12 +88,15 @@ async def turns(url: str, count: int) -> tuple[list[int], int]:
                 await _turn(session, f"warm {number}", sent)
             sent.counts.clear()
             taken = []
+            commits = []
             aside = 0
             for number in range(count):
+                before = numbered()
                 taken.append(await _turn(session, f"turn {number}", sent))
+                commits.append(numbered() - before)
                 aside += sent.aside
                 sent.counts.clear()
-    return taken, aside
+    return taken, aside, commits
 
 
 async def _turn(session: Any, words: str, sent: Sent) -> int:
@@ -110,7 +119,13 @@ async def _turn(session: Any, words: str, sent: Sent) -> int:
 def measure(stage: Stage) -> Iterator[Figure]:
     if not stage.has_ours:
         return
-    with Server() as server:
-        taken, aside = asyncio.run(turns(server.url, stage.scale.fleet_turns))
-    yield Figure.of("postgres.turn.statements", "", taken)
-    yield Figure.of("postgres.turn.statements_aside", "", [aside / len(taken)])
+    with Server() as server, psycopg.connect(server.url, autocommit=True) as line:
+
+        def numbered() -> int:
+            [[last]] = line.execute(LAST_TRANSACTION).fetchall()
+            return int(last)
+
+        taken, aside, commits = asyncio.run(turns(server.url, stage.scale.fleet_turns, numbered))
+    yield Figure.of("postgres.turn.statements", "statements", taken)
+    yield Figure.of("postgres.turn.commits", "commits", commits)
+    yield Figure.of("postgres.turn.statements_aside", "statements", [aside / len(taken)])

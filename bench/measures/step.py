@@ -17,7 +17,7 @@ Replies = Mapping[str, list[Reply]]
 
 def measure(stage: Stage) -> Iterator[Figure]:
     taken: dict[Level, Replies] = {}
-    for level in Level:
+    for level in (*DURABLE, Level.MEMORY):
         if stage.contenders(level):
             taken[level] = _slices(stage, level)
             yield from _figures(level, taken[level])
@@ -28,10 +28,15 @@ def measure(stage: Stage) -> Iterator[Figure]:
 
 def _slices(stage: Stage, level: Level) -> Replies:
     def slice_(name: str, worker: Worker) -> Reply:
-        reply = worker.ask("sequence", sessions=CONTENDERS[name].slice[level], pauses=PAUSES)
+        sessions = CONTENDERS[name].slice.get(level, 100)
+        reply = worker.ask("sequence", sessions=sessions, pauses=PAUSES)
         return reply | {"life": reply["start"] + reply["step"] * PAUSES}
 
     with stage.workers(level) as workers:
+        if level is Level.FULL:
+            for name, worker in workers.items():  # a young file is slower: see `fresh`
+                if not CONTENDERS[name].peer:
+                    worker.ask("sequence", sessions=stage.scale.settled, pauses=PAUSES)
         return alternate(workers, stage.scale.rounds, slice_)
 
 
@@ -41,10 +46,11 @@ def _figures(level: Level, replies: Replies) -> Iterator[Figure]:
         yield Figure.of(f"step.{at}.{name}.us", "µs", [reply["step"] * 1e6 for reply in slices])
         yield Figure.of(f"start.{at}.{name}.us", "µs", [reply["start"] * 1e6 for reply in slices])
         if FLOOR in replies and name != FLOOR:
-            yield Figure.of(f"step.{at}.{name}.over_floor", "×", ratios(slices, replies[FLOOR]))
-            yield Figure.of(
-                f"life.{at}.{name}.over_floor", "×", ratios(slices, replies[FLOOR], "life")
-            )
+            floor = replies[FLOOR]
+            yield Figure.of(f"step.{at}.{name}.over_floor", "×", ratios(slices, floor))
+            yield Figure.of(f"step.{at}.{name}.cpu_over_floor", "×", ratios(slices, floor, "cpu"))
+            yield Figure.of(f"start.{at}.{name}.over_floor", "×", ratios(slices, floor, "start"))
+            yield Figure.of(f"life.{at}.{name}.over_floor", "×", ratios(slices, floor, "life"))
         if OURS in replies and name not in (FLOOR, OURS):
             yield Figure.of(f"step.{at}.{name}.over_everhold", "×", ratios(slices, replies[OURS]))
     forms = [slices for name, slices in replies.items() if name.startswith("langgraph-")]

@@ -1,4 +1,5 @@
-"""DBOS on a SQLite system database, in two forms.
+"""DBOS on a SQLite or PostgreSQL system database, with its synchronous API, in two forms
+(bench/peers/dbos_async_worker.py has the same with the asynchronous one).
 
 `step` a workflow that calls a step per question; DBOS commits what the step returned (the answer,
 not the
@@ -6,31 +7,25 @@ not the
         and kept because it is DBOS at its fastest.
 `recv`  a workflow that receives its answers with `DBOS.recv`, sent from outside with `DBOS.send`; a question
         is not stored. This is the pause.
-
-Given what DBOS does not do by itself: WAL (faster than its default, the rollback journal), and a
-listener that polls every 5 ms instead of every second (1 and 20 ms made no visible difference).
 """  # noqa: E501
 
 import queue
 from collections.abc import Callable
-from importlib.metadata import version
 from itertools import pairwise
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
-import sqlalchemy
 from dbos import DBOS
 
 from bench import speak, work
+from bench.peers.dbos_database import TOPIC, WAIT, configure, fetched, opened
 
-TOPIC = "answer"
-WAIT = 60.0
-said: set[int] = set()
 asked: "queue.SimpleQueue[int]" = queue.SimpleQueue()
 
 
 @DBOS.step()
 def ask(prompt: str) -> str:
+    fetched.append(perf_counter())
     return work.ANSWER
 
 
@@ -44,6 +39,16 @@ def stepping(pauses: int) -> dict[str, Any]:
         total += len(ask(work.PROMPTS[n % 1000]))
         times.append(perf_counter() - before)
     return {"total": total, "times": times}
+
+
+def calls(sessions: int, steps: int) -> speak.Reply:
+    """Workflows whose steps call a function; a step lasts from one call to the next."""
+    taken = 0.0
+    for _ in range(sessions):
+        fetched.clear()
+        work.expect(stepping(steps + 1)["total"], steps + 1)
+        taken += fetched[-1] - fetched[0]
+    return {"step": taken / (sessions * steps)}
 
 
 @DBOS.workflow()
@@ -89,52 +94,38 @@ FORMS: dict[str, Callable[[int], tuple[float, list[float]]]] = {
 
 def crowd(sessions: int, pauses: int) -> speak.Reply:
     """Workflows of steps on DBOS's own threads; their starts cannot be told from their steps."""
+    spent = process_time()
     before = perf_counter()
     handles = [DBOS.start_workflow(stepping, pauses) for _ in range(sessions)]
     for handle in handles:
         work.expect(handle.get_result()["total"], pauses)
-    return {"start": 0.0, "step": (perf_counter() - before) / (sessions * pauses)}
-
-
-def keep_level(level: work.Level) -> None:
-    """Set the level on every connection that DBOS opens from now on, and note what SQLite says of
-    it.
-    """
-
-    @sqlalchemy.event.listens_for(sqlalchemy.Engine, "connect")
-    def connected(connection: Any, _record: Any) -> None:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {level}")
-        said.add(connection.execute("PRAGMA synchronous").fetchone()[0])
+    steps = sessions * pauses
+    return {
+        "start": 0.0,
+        "step": (perf_counter() - before) / steps,
+        "cpu": (process_time() - spent) / steps,
+    }
 
 
 def main() -> None:
     forms: list[Callable[[int], tuple[float, list[float]]]] = []
 
     def open(level: str, path: str, form: str) -> speak.Reply:
-        keep_level(work.Level(level))
+        configure(level, path)
         forms.append(FORMS[form])
-        DBOS(
-            config={
-                "name": "bench",
-                "system_database_url": f"sqlite:///{path}",
-                "notification_listener_polling_interval_sec": 0.005,
-                "log_level": "ERROR",
-            }
-        )
         DBOS.launch()
         forms[0](1)
-        return {
-            "versions": {"dbos": version("dbos")},
-            "synchronous": said.pop() if len(said) == 1 else None,
-        }
+        return opened()
 
     def sequence(sessions: int, pauses: int) -> speak.Reply:
+        spent = process_time()
         lives = [forms[0](pauses) for _ in range(sessions)]
+        spent = process_time() - spent  # of the starts, too: threads cannot be told apart
         stepped = sum(sum(times) for _, times in lives)
         return {
             "start": sum(start for start, _ in lives) / sessions,
             "step": stepped / (sessions * pauses),
+            "cpu": spent / (sessions * pauses),
         }
 
     def length(pauses: int) -> speak.Reply:
@@ -144,9 +135,8 @@ def main() -> None:
         DBOS.destroy()
         return {}
 
-    speak.serve(
-        {"open": open, "sequence": sequence, "length": length, "crowd": crowd, "close": close}
-    )
+    verbs = {"open": open, "sequence": sequence, "calls": calls, "length": length}
+    speak.serve({**verbs, "crowd": crowd, "close": close})
 
 
 if __name__ == "__main__":

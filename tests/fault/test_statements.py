@@ -19,6 +19,6 @@ async def test_a_turn_through_a_worker_takes_few_statements(postgres):
     """Counted at the front and at the worker, BEGIN and COMMIT included; reconciliation is counted
     apart.
     """
-    taken, _ = await turns(fresh(postgres), 10)
+    taken, _, _ = await turns(fresh(postgres), 10)
     assert 5 < min(taken) <= MOST
     assert median(taken) <= MOST + SLOW
