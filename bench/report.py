@@ -195,13 +195,8 @@ def turns(figures: Figures) -> str:
 
 def list_turns(figures: Figures) -> list[int]:
     """The turns of conversations that were measured."""
-    return sorted(
-        {
-            int(name.split(".")[2])
-            for name in figures
-            if name.startswith("turn.") and name.endswith(".bytes")
-        }
-    )
+    names = (name.split(".") for name in figures if name.startswith("turn."))
+    return sorted({int(words[2]) for words in names if words[2].isdigit()})
 
 
 def fleets(figures: Figures) -> str:

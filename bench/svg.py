@@ -11,8 +11,9 @@ from math import ceil, floor, log10
 from typing import Final
 
 WIDTH: Final = 720
-_LETTER: Final = 6.6  # the width of an average letter
+_LETTER: Final = 7.2  # the width of an average letter, in wide fonts
 _ROW: Final = 24
+_GAP: Final = 10
 _TOP: Final = 62
 #: Series: the colour on light pages, and on dark ones. The first is ours.
 COLOURS: Final = (
@@ -36,6 +37,7 @@ class Bar:
     value: float
     text: str
     colour: int = 4  # the number of a series
+    apart: bool = False  # stands apart from the bar above
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,6 @@ class Panel:
     x_label: str
     log_x: bool = True
     log_y: bool = True
-    colours: Mapping[str, int] | None = None
 
 
 def draw_bars(title: str, subtitle: str, bars: Sequence[Bar]) -> str:
@@ -59,8 +60,9 @@ def draw_bars(title: str, subtitle: str, bars: Sequence[Bar]) -> str:
     most = max(bar.value for bar in bars)
     scale = (WIDTH - left - right) / most
     parts = []
-    for number, bar in enumerate(bars):
-        y = _TOP + number * _ROW
+    y = _TOP - _ROW
+    for bar in bars:
+        y += _ROW + (_GAP if bar.apart else 0)
         width = max(bar.value * scale, 1)
         parts += [
             _text(left - 8, y + 15, bar.label, anchor="end"),
@@ -68,7 +70,7 @@ def draw_bars(title: str, subtitle: str, bars: Sequence[Bar]) -> str:
             f' height="{_ROW - 7}" rx="2"/>',
             _text(left + width + 6, y + 15, bar.text, "v"),
         ]
-    return _svg(title, subtitle, _TOP + len(bars) * _ROW + 8, parts)
+    return _svg(title, subtitle, y + _ROW + 8, parts)
 
 
 def draw_lines(title: str, subtitle: str, panels: Sequence[Panel]) -> str:
@@ -81,13 +83,13 @@ def draw_lines(title: str, subtitle: str, panels: Sequence[Panel]) -> str:
         width = len(name) * _LETTER + 40
         if x + width > WIDTH:
             x, y = 16.0, y + 20
-        colour = _colour(panels[0], names, name)
+        colour = names.index(name) % len(COLOURS)
         parts += [
             f'<line class="l{colour}" x1="{x:.0f}" y1="{y}" x2="{x + 20:.0f}" y2="{y}"/>',
             _text(x + 26, y + 4, name),
         ]
         x += width
-    top = y + 34
+    top = y + 46
     wide = WIDTH / len(panels)
     for number, panel in enumerate(panels):
         parts += _panel(panel, names, number * wide, top, wide, 210)
@@ -102,7 +104,7 @@ def _panel(
     y_ticks = _ticks([y for _, y in points], panel.log_y)
     x_at = _scale(x_ticks, left + 58, left + width - 22, panel.log_x)
     y_at = _scale(y_ticks, top + height, top, panel.log_y)
-    yield _text(left + 16, top - 12, panel.title, "s")
+    yield _text(left + 16, top - 14, panel.title, "s")
     for tick in y_ticks:
         y = y_at(tick)
         yield (
@@ -114,18 +116,12 @@ def _panel(
         yield _text(x_at(tick), top + height + 18, format_number(tick), "s", "middle")
     yield _text(left + width / 2 + 18, top + height + 36, panel.x_label, "s", "middle")
     for name, series in panel.series.items():
-        colour = _colour(panel, names, name)
+        colour = names.index(name) % len(COLOURS)
         places = [(x_at(x), y_at(y)) for x, y in series]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         yield f'<polyline class="l{colour}" points="{path}" fill="none"/>'
         for x, y in places:
             yield f'<circle class="f{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
-
-
-def _colour(panel: Panel, names: Sequence[str], name: str) -> int:
-    if panel.colours and name in panel.colours:
-        return panel.colours[name]
-    return names.index(name) % len(COLOURS)
 
 
 def _ticks(values: Sequence[float], logarithmic: bool) -> list[float]:
