@@ -19,6 +19,8 @@ from pathlib import Path
 from textwrap import dedent, indent
 from typing import Final, NamedTuple
 
+from tools.examples import find_example
+
 SOURCE_ROOT = Path(__file__).parent.parent / "src"
 #: The public paths. A test compares them with docs/stability.md.
 PUBLIC: Final = (
@@ -208,7 +210,7 @@ def page(path: str) -> str:
         rows = [f"| {_link(name, path)} | {_summary(path, name)} |" for name in own]
         parts.append("\n".join(["| name | what it is |", "|---|---|", *rows]))
     for name in own:
-        parts += [_heading(name), *_entry(path, name)]
+        parts += [_heading(name), *_entry(path, name), _example(path, name)]
     more = [part for found in _other_types()[path] for part in _class(*found, path, "####")]
     parts += ["## Other types", _OTHERS, *more] if more else []
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -224,6 +226,14 @@ def _entry(path: str, name: str) -> list[str]:
     written = "" if value is None else found.module.literal(value)
     shown = _code(f"{name} = {written}") if 0 < len(written) < 3 * _WIDTH else ""
     return [shown, _sentence(found.module.remark(found.node))]
+
+
+def _example(path: str, name: str) -> str:
+    """Code of a page that uses a name, with a link to the page; empty if no page does."""
+    found = find_example(path, name)
+    if found is None:
+        return ""
+    return f"From [{found.title}](../../{found.page}):\n\n{_code(found.code)}"
 
 
 def _summary(path: str, name: str) -> str:
@@ -244,7 +254,7 @@ def _errors(names: Sequence[str]) -> list[str]:
     for name in names:
         found = _find_public(_ERRORS, name)
         if not isinstance(found.node, ast.ClassDef):
-            parts += [_heading(name), *_entry(_ERRORS, name)]
+            parts += [_heading(name), *_entry(_ERRORS, name), _example(_ERRORS, name)]
             continue
         code = _assigned(found.node, "code")
         cells = (
