@@ -233,7 +233,7 @@ def _example(path: str, name: str) -> str:
     found = find_example(path, name)
     if found is None:
         return ""
-    return f"From [{found.title}](../../{found.page}):\n\n{_code(found.code)}"
+    return f"**Example**, from [{found.title}](../../{found.page}):\n\n{_code(found.code)}"
 
 
 def _summary(path: str, name: str) -> str:
