@@ -100,12 +100,13 @@ def _source(lines: list[str], statement: ast.stmt, inner: list[ast.stmt], use: a
     for part in (statement, *sorted(inner, key=_length)):
         if _first(part) <= use.lineno <= (part.end_lineno or 0) and _length(part) <= _LONGEST:
             return dedent("\n".join(lines[_first(part) - 1 : part.end_lineno]))
-    return lines[use.lineno - 1].strip()
+    head = lines[use.lineno - 1].strip()
+    return f"{head} ..." if head.endswith(":") else head
 
 
 def _first(statement: ast.stmt) -> int:
     """The first line of a statement, with its decorators."""
-    decorators = getattr(statement, "decorator_list", [])
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
     return min([statement.lineno, *(one.lineno for one in decorators)])
 
 
