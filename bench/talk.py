@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
@@ -103,7 +104,9 @@ class Talk:
 
 @contextmanager
 def counting() -> Iterator[dict[str, int]]:
-    """Count calls of Python functions, and SQL statements on all of everhold's connections."""
+    """Count calls of Python functions, and SQL statements on the connections of this thread, where
+    turns are made.
+    """
     counted = {"calls": 0, "statements": 0}
 
     def called(_frame: Any, event: str, _arg: Any) -> None:
@@ -113,8 +116,7 @@ def counting() -> Iterator[dict[str, int]]:
     def stated(_sql: str) -> None:
         counted["statements"] += 1
 
-    for connection in connections:
-        connection.set_trace_callback(stated)
+    traced = [connection for connection in connections if _trace(connection, stated)]
     threading.setprofile(called)
     sys.setprofile(called)
     try:
@@ -122,8 +124,17 @@ def counting() -> Iterator[dict[str, int]]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
-        for connection in connections:
+        for connection in traced:
             connection.set_trace_callback(None)
+
+
+def _trace(connection: Any, stated: Any) -> bool:
+    """Trace a connection; False if it is closed or belongs to another thread."""
+    try:
+        connection.set_trace_callback(stated)
+    except sqlite3.ProgrammingError:
+        return False
+    return True
 
 
 VERBS = ("open", "reach", "reached", "turns", "young_turns", "size", "count", "close")
