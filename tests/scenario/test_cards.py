@@ -149,6 +149,24 @@ async def test_what_is_not_there_is_named():
             await cards.install("/x")
 
 
+@pytest.mark.parametrize("given", [[1], "text", 5, None, {"pkg": "p"}])
+async def test_a_value_of_another_type_is_refused(given):
+    """By a typed error, and nothing is written."""
+    async with opened(replay=False) as runtime:
+        with pytest.raises(BadCard):
+            await runtime.cards.create(given)
+        await runtime.cards.create(CARD)
+        before = await runtime.cards.get("c")
+        if not isinstance(given, dict):
+            with pytest.raises(BadCard):
+                await runtime.cards.append("c", given)
+        if not isinstance(given, list):
+            with pytest.raises(BadCard):
+                await runtime.cards.write_samples("c", given)
+        assert await runtime.cards.get("c") == before
+        assert await runtime.cards.samples("c") == []
+
+
 async def test_samples_are_written_once(home, tmp_path):
     async with database(tmp_path) as runtime:
         assert await runtime.cards.write_samples(CAREFUL, [{"n": 1}, {"n": 2}]) == 2

@@ -199,17 +199,17 @@ class Cards:
         """Create a card with at least `pkg.name`, and return its id. Raises `CardImmutable` if
         there is a card of its id.
         """
-        made = await self._write("create", None, dict(card))
+        made = await self._write("create", None, _as_plain(card))
         return str(made["card_id"])
 
     async def append(self, card_id: str, fields: Mapping[str, JSON]) -> Card:
         """Add keys to a card, and return it. Raises `CardImmutable` for a key that it has."""
-        found: Card = await self._write("append", card_id, dict(fields))
+        found: Card = await self._write("append", card_id, _as_plain(fields))
         return found
 
     async def write_samples(self, card_id: str, rows: Sequence[JSON]) -> int:
         """Write the samples of a card, once; returns how many there are."""
-        made = await self._write("write_samples", card_id, builtins.list(rows))
+        made = await self._write("write_samples", card_id, _as_plain(rows))
         return int(made["count"])
 
     async def set_alias(
@@ -323,3 +323,11 @@ def _get_version() -> str:
         return version("everhold")
     except PackageNotFoundError:  # run from a folder of sources
         return "0"
+
+
+def _as_plain(given: Any) -> Any:
+    """A mapping as a dict and a sequence as a list. The verb refuses any other value."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    is_rows = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    return builtins.list(given) if is_rows else given
