@@ -5,10 +5,7 @@ import asyncio
 import pytest
 
 import everhold
-from everhold.engine import session_cache
-from everhold.engine.live_session import rebuild_session
 from everhold.errors import StillNeeded
-from everhold.ports.store import FROM_OPEN
 from everhold.testing.clock import ManualClock
 from tests.scenario.harness import opened, prompts
 
@@ -231,45 +228,3 @@ async def test_a_child_given_up_in_a_plain_step_is_cancelled(tmp_path):
         quicker = next(query for query in status.queries if query.prompt == "quicker?")
         assert prompts(await runtime.answer(quicker, "yes")) == ["and now?"]
         assert (await runtime.wait(helper.session_id, 60)).state == "cancelled"
-
-
-async def test_the_end_of_a_child_does_not_replay_its_parent(tmp_path, monkeypatch):
-    """The parent stays in memory and takes the letter: otherwise many children would cost the
-    square of their number.
-    """
-    replayed = []
-
-    async def rebuild(record, *rest, **more):
-        replayed.append(record.birth.title)
-        return await rebuild_session(record, *rest, **more)
-
-    monkeypatch.setattr(session_cache, "rebuild_session", rebuild)
-    names = [f"n{n}" for n in range(30)]
-    async with opened(tmp_path, llm=lambda query: _said("ok"), replay=False) as runtime:
-        status = await runtime.start(parent(names=names), title="the parent")
-        ended = await runtime.wait(status.session_id, 60)
-    assert ended.result == [f"{name} ok" for name in names]
-    assert replayed.count("the parent") <= 1
-
-
-async def _said(words):
-    return words
-
-
-async def test_a_child_that_ends_while_its_parent_takes_the_letter_of_another(monkeypatch):
-    """The parent looks again; neither result is lost."""
-    async with opened(replay=False) as runtime:
-        status = await runtime.start(parent(names=["a", "b"]))
-        asked = await children_of(runtime, status.session_id)
-        load = runtime.store.load
-
-        async def load_while_the_other_ends(session_id, since=0):
-            record = await load(session_id, since)
-            if session_id == status.session_id and since == FROM_OPEN and "b" in asked:
-                await runtime.answer(asked.pop("b"), "2")
-            return record
-
-        monkeypatch.setattr(runtime.store, "load", load_while_the_other_ends)
-        await runtime.answer(asked["a"], "1")
-        assert (await runtime.wait(status.session_id, 60)).result == ["a 1", "b 2"]
-        assert "b" not in asked

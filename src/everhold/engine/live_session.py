@@ -215,33 +215,6 @@ class LiveSession:
         """
         return self.opened[q].query.kind if q in self.opened else Kind.INPUT
 
-    def take_letters(self, record: SessionRecord) -> bool:
-        """Take over answers and signals that other commits have put into the intake.
-
-        False, and nothing is changed, if these commits may have changed more.
-        """
-        head = record.head
-        known = {letter.id for letter in self.letters}
-        new = [letter for letter in record.letters if letter.id not in known]
-        if (
-            head.ended
-            or (head.n, head.due_at) != (self.head.n, self.head.due_at)
-            or head.revision != self.head.revision + len(new)
-            or head.mail != self.head.mail + len(new)
-            or {effect.q: effect.worker for effect in record.effects} != self.working
-            or not all(self._is_plain(letter) for letter in new)
-        ):
-            return False
-        self.head.revision, self.head.mail, self.head.state = head.revision, head.mail, head.state
-        self.letters += new
-        return True
-
-    def _is_plain(self, letter: Letter) -> bool:
-        """Whether the commit of a letter has changed nothing else."""
-        if letter.kind == "answer":
-            return cast(dict[str, Any], letter.body)["q"] not in self.noticed
-        return letter.kind == "signal"
-
     def drop(self) -> None:
         """Discard the execution. Tasks that wait for the lock see `stale`."""
         self.stale = True

@@ -164,13 +164,19 @@ class SessionMoves:
         """The current head: from memory if no other process may have moved the session, else
         loaded.
         """
-        if session_id in self._sessions.suspects:
-            self._sessions.suspects.discard(session_id)
-            self._sessions.outdate(session_id)
-        live = await self._sessions.current(session_id)
-        if live is not None and not live.stale:
+        live = self._sessions.cached(session_id)
+        if (
+            live is not None
+            and session_id not in self._sessions.suspects
+            and not live.outdated
+            and not live.stale
+        ):
             return live.head, None
-        record = await self._store.load(session_id, since=FROM_RESTART)
+        self._sessions.suspects.discard(session_id)
+        record = await self._store.load(
+            session_id, since=FROM_RESTART if live is None else FROM_OPEN
+        )
+        self._sessions.overtaken(session_id, record.head.revision)
         return record.head, record
 
     async def _act(self, asked: bool, live: LiveSession) -> tuple[float | None, list[SessionId]]:

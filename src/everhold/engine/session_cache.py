@@ -27,7 +27,7 @@ from everhold.engine.serving import Serving
 from everhold.engine.step import Stepper, StepResult
 from everhold.errors import Overtaken
 from everhold.ports.program import ProgramHost
-from everhold.ports.store import FROM_OPEN, FROM_RESTART, SessionRecord, Store
+from everhold.ports.store import FROM_RESTART, SessionRecord, Store
 
 log = logging.getLogger("everhold")
 T = TypeVar("T")
@@ -77,11 +77,9 @@ class SessionCache:
     # ---- in memory
 
     def cached(self, session_id: str) -> LiveSession | None:
-        """The session in memory; None if it is not there, or outdated."""
         live = self._lives.get(session_id)
-        if live is None or (live.outdated and not live.lock.locked()):
-            return None
-        self._lives.move_to_end(session_id)
+        if live is not None:
+            self._lives.move_to_end(session_id)
         return live
 
     async def live(self, session_id: str, record: SessionRecord | None = None) -> LiveSession:
@@ -96,7 +94,7 @@ class SessionCache:
         lock = self._loading.setdefault(session_id, asyncio.Lock())
         try:
             async with lock:
-                live = await self.current(session_id)
+                live = self.cached(session_id)
                 if live is None:
                     if record is None or not is_replayable(record):
                         record = await self.store.load(session_id, since=FROM_RESTART)
@@ -108,28 +106,6 @@ class SessionCache:
         finally:
             if not lock.locked():
                 self._loading.pop(session_id, None)
-
-    async def current(self, session_id: str) -> LiveSession | None:
-        """The session in memory, with the letters that it lacks. None if it is not there, or lacks
-        more: then it is dropped.
-        """
-        live = self._lives.get(session_id)
-        if live is not None and live.outdated:
-            async with live.lock:
-                while live.outdated and not live.stale:
-                    await self._catch_up(live)
-            live = self._lives.get(session_id)
-        return live
-
-    async def _catch_up(self, live: LiveSession) -> None:
-        live.outdated = False  # before the look, because more may come during it
-        try:
-            record = await self.store.load(live.id, since=FROM_OPEN)
-        except BaseException:
-            live.outdated = True
-            raise
-        if not live.take_letters(record):
-            self.drop(live)
 
     def keep(self, live: LiveSession) -> None:
         self._lives[live.id] = live
@@ -149,6 +125,12 @@ class SessionCache:
             del self._lives[live.id]
         live.drop()
 
+    def overtaken(self, session_id: str, revision: int) -> None:
+        """Remove a session whose stored revision is another one, unless it is in use."""
+        live = self._lives.get(session_id)
+        if live is not None and live.head.revision != revision and not live.lock.locked():
+            self.drop(live)
+
     def suspect(self, session_id: str) -> None:
         """Note that another process may have moved a session. The next move compares its
         revision.
@@ -157,10 +139,13 @@ class SessionCache:
             self.suspects.add(session_id)
 
     def outdate(self, session_id: str) -> None:
-        """Note that the store has something newer. The next action catches up with it."""
+        """Remove a session from memory because the store has something newer."""
         live = self._lives.get(session_id)
         if live is not None:
-            live.outdated = True
+            if live.lock.locked():
+                live.outdated = True  # in use: the next action rebuilds it
+            else:
+                self.drop(live)
 
     def idle(self, now: float, ttl: float) -> list[LiveSession]:
         """Sessions that have not moved for `ttl` seconds and are not in use."""
@@ -191,9 +176,8 @@ class SessionCache:
             live = await self.live(session_id, record)
             record = None
             async with live.lock:
-                if live.stale:
-                    self.drop(live)
                 if live.stale or live.outdated:
+                    self.drop(live)
                     continue
                 try:
                     return await act(live)

@@ -22,13 +22,14 @@ from everhold.core.session import ENDED, Birth, SessionId, SessionState
 from everhold.core.status import Finished, OpenQuery, Paused, Running, Status
 from everhold.engine.arguments import check_limit_arg, parse_states_arg
 from everhold.engine.engine import Engine
+from everhold.engine.journal_reader import read_steps
 from everhold.engine.session_lookup import SessionRef, is_session_id, resolve_session_id
 from everhold.errors import NotAnEval, Waiting
 from everhold.evals.totals import EVAL_REF, TOTALS, EvalInfo, Totals
 from everhold.packages.catalog import KnownPrograms
 from everhold.packages.lua.paths import get_alc_home
 from everhold.ports.program import Program, StartVerb
-from everhold.ports.store import FROM_OPEN, SessionFilter, SessionSummary
+from everhold.ports.store import SessionFilter, SessionSummary
 from everhold.programs.lua.program import EVAL_TEXT_REF
 
 if TYPE_CHECKING:  # every runtime has this module, and few run evals
@@ -43,8 +44,6 @@ if TYPE_CHECKING:  # every runtime has this module, and few run evals
 CONCURRENCY: Final = 4
 #: Seconds between two looks at the sessions of an eval that is awaited.
 POLL: Final = 0.1
-#: Deliveries at the end of a journal that are read first for the totals.
-_TAIL: Final = 16
 #: Sessions that are read at once for a listing.
 _PAGE: Final = 100
 
@@ -292,13 +291,14 @@ class Evals:
         if head.state in ENDED:
             status = await self._engine.status(birth.id)
             custom = status.metrics["custom"] if isinstance(status, Finished) else {}
-            found = custom.get(TOTALS)
             asking = 0
         else:
-            found = await self._find_totals(birth.id, head.n)
-            open_ = await self._store.load(birth.id, since=FROM_OPEN)
-            asking = len(find_open_queries(open_.deliveries))
-        totals = msgspec.convert(found or {}, Totals)
+            record = await self._store.load(birth.id)
+            custom = {}
+            for step in read_steps(record.deliveries):
+                custom.update(step.notes.record)
+            asking = len(find_open_queries(record.deliveries))
+        totals = msgspec.convert(custom.get(TOTALS) or {}, Totals)
         if birth.program == EVAL_TEXT_REF:
             scenario, program, given = _read_lua_subject(birth)
             scenario, total = totals.scenario or scenario, totals.total
@@ -323,18 +323,6 @@ class Evals:
             birth.created_at,
             head.updated_at,
         )
-
-    async def _find_totals(self, session_id: SessionId, n: int) -> JSON:
-        """The last recorded totals of a session that has not ended. They are near its end."""
-        since, size = n + 1, _TAIL
-        while since > 0:
-            until, since, size = since, max(since - size, 0), size * 4
-            record = await self._store.load(session_id, since=since)
-            for delivery in reversed(record.deliveries):
-                notes = delivery.notes
-                if delivery.n < until and notes is not None and TOTALS in notes.record:
-                    return notes.record[TOTALS]
-        return None
 
     async def _read_report(self, session_id: SessionId, status: Finished) -> EvalReport:
         """The report of an eval that has ended; raises `Failed` or `Cancelled` if it has none."""
