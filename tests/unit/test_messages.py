@@ -140,7 +140,7 @@ def test_an_error_names_its_session_as_the_caller_did():
     error = errors.NoOpenQuery("s-1", "completed")
     errors.name_session(error, "order 7")
     assert str(error) == "session 'order 7' is completed and has no open question"
-    assert error.hint == "See what it waits for: everhold explain 'order 7'"
+    assert error.hint == "See what was answered: everhold show 'order 7'"
     assert error.session_id == "s-1"
 
 
