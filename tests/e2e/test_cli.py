@@ -173,7 +173,13 @@ def test_ctrl_c_while_a_command_answers_keeps_the_session(shop: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=250)
     assert (process.returncode, out) == (130, "")
-    assert err.split("\n") == ["", "the session is kept; to resume it: everhold run -c k", "", ""]
+    assert err.split("\n") == [
+        "",
+        "interrupted; the session is kept. To resume it: run this again, or: everhold run -c k",
+        "Running calls have 5 s to end; Ctrl-C again leaves them at once.",
+        "",
+        "",
+    ]
     done = everhold("run", "-c", "k", "--answer-with", "cat", cwd=shop)
     assert json.loads(done.stdout)["prompt"] == "Refund 7? Why did 7 come back?"
 
@@ -263,7 +269,9 @@ def test_ctrl_c_at_a_terminal_keeps_the_session(shop: Path) -> None:
     terminal = Terminal(shop, "run", "shop.py:refund", "order=7", "--key", "k")
     terminal.until("> ")
     assert terminal.interrupt() == 130
-    assert "the session is kept; to resume it: everhold run -c k" in terminal.text
+    assert (
+        "the session is kept. To resume it: run this again, or: everhold run -c k" in terminal.text
+    )
     assert (
         json.loads(everhold("show", "k", "--json", cwd=shop).stdout)["session"]["state"] == "paused"
     )
