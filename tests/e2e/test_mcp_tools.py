@@ -225,11 +225,13 @@ async def test_an_error_is_an_answer_too():
 
 
 async def test_an_answer_that_was_an_error_is_given_after_all_as_next_says():
-    """A retry would only hear the same error again; the step is where `status` shows it."""
+    """A retry would only hear the same error again; `explain` names a fork, `status` the step."""
     async with opened() as host:
         session = await host.paused("greet")
         told = await host.call("answer", session_id=session, answers=[{"error": "I may not greet"}])
-        assert f"`status` with session_id {session!r} and steps: true" in told["next"]
+        assert f"the everhold tool `explain` with session_id {session!r}" in told["next"]
+        moves = (await host.call("explain", session_id=session))["moves"]
+        assert any("fork" in move for move in moves)
         rows = (await host.call("status", session_id=session, steps=True))["journal"]
         step = next(
             row["step"]
@@ -251,7 +253,8 @@ async def test_a_budget_is_kept_and_raised():
         told = await host.call("answer", session_id=told["session_id"], answers=answers(told))
         assert told["status"] == "error"
         assert told["code"] == "budget_exceeded"
-        assert "`retry` with a larger `budget`" in told["hint"]
+        assert f"`retry` with session_id {told['session_id']!r}" in told["hint"]
+        assert "a larger `budget`" in told["hint"]
         told = await host.call("retry", session_id=told["session_id"], budget={"max_llm_calls": 30})
         assert told["status"] == "needs_response"
 
@@ -502,7 +505,7 @@ HINTED = [
         "answers (each with id, response",
     ),
     ("run", {"program": "greet", "budget": {"calls": 1}}, "budget (with max_llm_calls"),
-    ("fork", {"session_id": "@last", "at": 99}, "`status` with the session_id and steps: true"),
+    ("fork", {"session_id": "@last", "at": 99}, "and steps: true to see the steps"),
     ("retry", {"session_id": "@last"}, "Only a failed session can be retried"),
     ("run", {"program": "reflct"}, "Did you mean 'reflect'? Call the tool `strategies`"),
     ("run", {"program": "notes/second_look.lua"}, "use code_file instead of program"),

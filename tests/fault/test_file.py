@@ -134,10 +134,14 @@ async def test_a_newer_database(path: Path) -> None:
     """
     await house.furnish(path)
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 7")
+        connection.execute(f"PRAGMA user_version = {PRESENT + 1}")
     before = path.read_bytes()
     error = await refused(path)
-    assert isinstance(error, StoreNewer) and "format 7" in str(error) and "Upgrade" in error.hint
+    assert (
+        isinstance(error, StoreNewer)
+        and f"format {PRESENT + 1}" in str(error)
+        and "Upgrade" in error.hint
+    )
     assert path.read_bytes() == before
 
 
@@ -242,16 +246,16 @@ async def test_processes_migrate_at_once(tmp_path: Path) -> None:
             assert not list(tmp_path.glob(f"{n}.db.format-{PRESENT}.*"))
 
 
+@everhold.program
+async def asks(ctx: everhold.Context) -> bool:
+    return await ctx.approval("Go?")
+
+
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 async def test_a_database_that_is_gone_while_it_is_open(tmp_path: Path, how: str) -> None:
     """Nobody's answer is taken into a file that nobody will ever read; put back, everything goes
     on.
     """
-
-    @everhold.program
-    async def asks(ctx: everhold.Context) -> bool:
-        return await ctx.approval("Go?")
-
     path, aside = tmp_path / "app.db", tmp_path / "aside.db"
     async with everhold.open(f"sqlite:///{path}") as runtime:
         status = await runtime.start(asks())
