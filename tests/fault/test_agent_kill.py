@@ -67,7 +67,7 @@ def test_a_conversation_that_is_killed_again_and_again_ends_as_an_undisturbed_on
     path, paid = tmp_path / "rough.db", tmp_path / "rough.paid"
     landed = sum(killed(nursery, path, paid, dice) for _ in range(KILLS))
     rough = finished(nursery, path, paid)
-    assert landed >= 5, "nearly all kills came too late"
+    assert landed >= 2, "nearly all kills came too late"
     assert len(calm["chat"]["frames"]) > 2, "there was no compaction"
     assert sum(turn[2] == "TurnAnswered" for turn in calm["chat"]["turns"]) == 40
     assert rough == calm

@@ -215,13 +215,13 @@ def test_a_type_is_named_as_python_names_it():
 
 def test_a_syntax_error_has_its_place_and_a_mark(tmp_path):
     """Without the frames that tried to compile it."""
-    file = tmp_path / "shop.py"
+    file = tmp_path / "shop_with_a_slip.py"
     file.write_text("import os\n\ndef pay(:\n    pass\n")
 
     def load():
         sys.path.insert(0, str(tmp_path))
         try:
-            __import__("shop")
+            __import__("shop_with_a_slip")
         finally:
             sys.path.remove(str(tmp_path))
 
